@@ -1,0 +1,65 @@
+/*
+ * What a connection says about itself (protocol, name, library, reply mode) and the commands that need nothing but the connection: HELLO, AUTH, CLIENT, PING, COMMAND, INFO, ...
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "net/command_table.h"
+#include "net/resp_write.h"
+
+enum session_reply_mode { REPLY_ON, REPLY_OFF, REPLY_SKIP_NEXT /* CLIENT REPLY SKIP was just seen */ };
+
+/* At most 128 bytes; texts are allocated only where a client sends them. */
+struct session {
+    uint64_t id;             /* unique over the gateway's life: CLIENT ID */
+    char *name;              /* CLIENT SETNAME, NULL: none; owned */
+    char *library;           /* LIB-NAME, owned */
+    char *library_version;   /* LIB-VER, owned */
+    uint64_t created_ms;     /* loop time */
+    uint64_t last_command_ms;
+    uint16_t last_command;   /* index in the command table */
+    uint8_t protocol;        /* 2 or 3 */
+    uint8_t reply_mode;      /* enum session_reply_mode */
+    bool is_readonly;        /* READONLY was sent */
+    bool is_authenticated;
+    bool no_evict, no_touch;
+};
+
+/* What the gateway tells a session; filled by the worker once and kept current. All borrowed. */
+struct session_env {
+    const struct command_table *commands;
+    void *context;                     /* passed to the functions below */
+    const struct request_ops *ops;
+    uint64_t now_ms;                   /* loop time */
+    uint64_t realtime_us;              /* wall clock */
+    bool is_ready;                     /* a complete topology view is installed */
+    bool present_cluster;              /* of the listener of this connection */
+};
+
+/* What lies outside net/: filled in core/boot, so that no call goes upward. `writer` has the protocol of the session. */
+struct request_ops {
+    void (*cluster_command)(void *context, const struct session *session, const struct command *command, const struct command_args *args, struct resp_writer *writer); /* CLUSTER *, ROLE: shard/local.c */
+    void (*info_section)(void *context, const char *section, struct resp_writer *text); /* appends the lines of one INFO section ("stats", "clients", ...) as raw text; unknown: nothing */
+    void (*client_addresses)(void *context, char *peer, char *local, uint32_t bytes);   /* of the connection at work, "127.0.0.1:1234" */
+    void (*client_list)(void *context, struct resp_writer *text, const struct session *self);  /* CLIENT LIST (own) lines appended as raw text */
+    const uint8_t *(*command_reply)(void *context, uint8_t protocol, bool docs, uint32_t *length); /* raw COMMAND / COMMAND DOCS reply of the backend, NULL: none */
+};
+
+enum session_result {
+    SESSION_REPLY,          /* the writer holds the reply */
+    SESSION_REPLY_CLOSE,    /* send the reply, then close */
+    SESSION_NO_REPLY,       /* CLIENT REPLY OFF and SKIP */
+};
+
+void session_init(struct session *session, uint64_t id, uint64_t now_ms);
+void session_fini(struct session *session);
+
+/* Executes a HANDLE_LOCAL command. Writes exactly one reply (or none with SESSION_NO_REPLY). Arity was checked by the caller. */
+enum session_result session_execute(struct session *session, const struct session_env *env, const struct command *command, const struct command_args *args, struct resp_writer *writer);
+
+/* The error for a command that is not in the table, worded as Redis: "ERR unknown command 'x', with args beginning with: 'a' 'b' ". */
+void session_unknown_command(const struct command_args *args, bool unknown_sub, struct resp_writer *writer);
+/* The error for a wrong number of arguments. */
+void session_wrong_arity(const struct command_table *table, const struct command *command, struct resp_writer *writer);
