@@ -58,36 +58,43 @@ struct mailbox;       /* of one core */
 struct mailbox_group; /* of all cores: the lanes and the sleep flags */
 
 struct mailbox_options {
-    uint32_t cores_count;   /* data cores + 1 */
+    uint32_t cores_count;   /* data cores + 1; 2 .. 128 */
     uint32_t lane_slots;    /* power of two, 64 .. 4,096 */
-    uint32_t returns;       /* reserve per lane; lane_slots / 8 is a good value */
-    uint32_t control;       /* reserve per lane; lane_slots / 16 is a good value */
+    uint32_t returns;       /* reserve per lane, at least 1; one message carries up to 6 returns; lane_slots / 8 is a good value */
+    uint32_t control;       /* reserve per lane, at least 1; lane_slots / 16 is a good value */
+    uint32_t loans_max;     /* the most blocks a core may have lent until their return, and the most returns it may still have to send; 0: 2^20.
+                             * Each belongs to a request in flight or a reply not yet sent, so the limits on those bound it; more is a bug. */
 };
 
 /* Wakes core `peer`, called on the producer's thread at most once per peer and publish. */
 typedef void (*mailbox_doorbell_fn)(void *context, uint32_t peer);
 
-/* Called for each message taken. `bytes` is where the lent bytes are (NULL where length is 0). They are valid during the call; with MSG_LENT until mailbox_return. */
+/* Called for each message taken. `bytes` is where the lent bytes are (NULL where length is 0). They are valid during the call; with MSG_LENT until mailbox_return.
+ * It may reserve, lend, return and take credits; it may not publish, poll or reset. The credit of a REPLY is free again when the handler is called. */
 typedef void (*mailbox_handler_fn)(void *context, uint32_t from, const struct msg *msg, const uint8_t *bytes);
 
 /* Boot only, before the threads start. Returns a group whose mailboxes are ready; each is then used by its own core's thread alone. */
 struct mailbox_group *mailbox_group_create(const struct mailbox_options *options);
+
+/* After the threads ended. Drops what is still lent, so the attached arenas must still be there. Sets *group to NULL. */
 void mailbox_group_destroy(struct mailbox_group **group);
 struct mailbox *mailbox_of(struct mailbox_group *group, uint32_t core_id);
 
-/* Tells a mailbox which arena its messages lend from and how to ring. Boot only, before the threads start. */
+/* Tells a mailbox which arena its messages lend from and how to ring (NULL: nobody is rung). Borrowed until the group is destroyed. Boot only, before the threads start. */
 void mailbox_attach(struct mailbox *mailbox, struct arena *arena, mailbox_doorbell_fn doorbell, void *context);
 
-/* Takes one credit for a request to `peer`; false where none is left. */
+/* Takes one credit for a request to `peer`; false where none is left. Whoever takes one sends the request. `peer` is never the core itself, here and below. */
 bool mailbox_credit_take(struct mailbox *mailbox, uint32_t peer) ZG_NODISCARD;
 uint32_t mailbox_credits_free(const struct mailbox *mailbox, uint32_t peer);
 
-/* A slot for a message of `class` to `peer`, zeroed, epoch set. Not NULL for REQUEST (after a credit was taken) and REPLY; NULL for CONTROL where its reserve is used up.
+/* A slot for a message of `class` to `peer`, zeroed, epoch set; kind set where the class has only one (LEG, REPLY). Not NULL for REQUEST (after a credit was taken) and REPLY (one for each
+ * LEG that came from `peer`); NULL for CONTROL where its reserve is used up.
  * Not for RETURN: see mailbox_return. The message goes out at the next mailbox_publish. */
 struct msg *mailbox_reserve(struct mailbox *mailbox, uint32_t peer, enum msg_class class) ZG_NODISCARD;
 
 /* Lends bytes of `block` with the message reserved last for `peer`; takes a reference to the block. Without MSG_LENT it is dropped when the consumer has taken the message
- * (noticed in mailbox_reclaim), with MSG_LENT when the RETURN arrives (in mailbox_poll). `data` lies inside the block. */
+ * (noticed in mailbox_reclaim), with MSG_LENT when the RETURN arrives (in mailbox_poll). `data` lies inside the block. Once a message;
+ * length 0 lends nothing. */
 void mailbox_lend(struct mailbox *mailbox, uint32_t peer, struct msg *msg, struct block *block, const uint8_t *data, uint32_t length, bool until_returned);
 
 /* Gives back what came with MSG_LENT in a message from `peer` at `offset`. Never fails. */
@@ -96,21 +103,26 @@ void mailbox_return(struct mailbox *mailbox, uint32_t peer, uint64_t offset);
 /* Publishes every lane with reserved messages and rings at most one doorbell a sleeping peer. Returns messages published. */
 uint32_t mailbox_publish(struct mailbox *mailbox);
 
-/* Takes up to `messages_max` messages from all lanes, fairly, and calls the handler for each but RETURN. Frees credits of replies. Returns messages taken. */
+/* Takes up to `messages_max` messages from all lanes, fairly, and calls the handler for each but RETURN and those of another epoch. Frees credits of replies. Returns messages
+ * taken, of all kinds. The slots of a lane's batch are given back after the handler has seen all of it. */
 uint32_t mailbox_poll(struct mailbox *mailbox, uint32_t messages_max, mailbox_handler_fn handler, void *context);
 
 /* Drops the references of bytes whose messages have been consumed. Returns how many. Call once an iteration. */
 uint32_t mailbox_reclaim(struct mailbox *mailbox);
 
-/* The sleep handshake: publishes that this core sleeps; false (and the flag is withdrawn) where a lane has messages after all. */
+/* The sleep handshake: publishes that this core sleeps; false (and the flag is withdrawn) where a lane has messages after all, or where this core has something to publish.
+ * A wake-up may be spurious. */
 bool mailbox_sleep_begin(struct mailbox *mailbox) ZG_NODISCARD;
 void mailbox_sleep_end(struct mailbox *mailbox);
 
 struct mailbox_stats {
     uint64_t published, taken, doorbells, stale_epoch, returns_delayed;
-    uint64_t loans_out; /* blocks lent and not yet back */
+    uint64_t returns_unknown; /* returns of what was not lent: a fault of the peer, dropped */
+    uint64_t loans_out;       /* blocks lent and not yet back */
 };
 struct mailbox_stats mailbox_stats(const struct mailbox *mailbox);
 
-/* A peer was replaced: raises the epoch of the lanes to it and drops every loan it held. Its side must not run. For processes as cores, later; tested now. */
+/* A peer was replaced: raises the epoch of the lanes to and from it, discards what is in them, frees all credits and drops every loan it held and every return to it. Its
+ * side must not run; the replacement's own state is made new in the same way before it runs. Replies to the dead peer's requests must not be sent any more, and nothing it
+ * lent may be used. For processes as cores, later; tested now. */
 void mailbox_reset_peer(struct mailbox *mailbox, uint32_t peer);
