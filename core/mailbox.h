@@ -110,6 +110,9 @@ uint32_t mailbox_poll(struct mailbox *mailbox, uint32_t messages_max, mailbox_ha
 /* Drops the references of bytes whose messages have been consumed. Returns how many. Call once an iteration. */
 uint32_t mailbox_reclaim(struct mailbox *mailbox);
 
+/* Is a message waiting in any lane? Cheap, for spinning. */
+bool mailbox_has_news(struct mailbox *mailbox);
+
 /* The sleep handshake: publishes that this core sleeps; false (and the flag is withdrawn) where a lane has messages after all, or where this core has something to publish.
  * A wake-up may be spurious. */
 bool mailbox_sleep_begin(struct mailbox *mailbox) ZG_NODISCARD;

@@ -1,0 +1,73 @@
+/*
+ * A request: one command of a client from the moment it has wholly arrived until its reply is in the client's send queue. Born and freed on its home core. Two cache lines, with room for
+ * the one leg of a command whose key this core owns.
+ *
+ *                 every leg done, or the gateway's own answer        oldest of its client
+ *     WAITING ──────────────────────────────────────────► ANSWERED ─────────────────────► SENT
+ *        │  time-out: answered -TIMEOUT while legs are still out                            │
+ *        └── the client left: client is NULL, the answer is dropped                         ▼
+ *                                                              freed when legs_left is 0 (request_try_free)
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/list.h"
+#include "core/pool.h"
+#include "core/status.h"
+#include "net/leg.h"
+
+struct client;
+struct net;
+struct split;
+
+enum request_state { REQUEST_WAITING, REQUEST_ANSWERED, REQUEST_SENT };
+
+enum request_flag {
+    REQUEST_SILENT = 1u << 0, /* CLIENT REPLY OFF or SKIP: the reply is dropped */
+    REQUEST_CLOSE = 1u << 1,  /* the client is closed once this reply is queued */
+};
+
+struct request {
+    struct pool_item item;
+    struct request *next;      /* in the client's FIFO */
+    struct client *client;     /* NULL once the client has left */
+    struct list_node deadline; /* in the core's list, ordered by time */
+    struct block *reply;       /* ANSWERED and not the oldest: the reply, ready for the send queue */
+    struct split *split;       /* parts of a split command and their merge, NULL for one leg */
+    uint32_t started_us;       /* low 32 bits of the loop's microseconds */
+    uint16_t legs_left;
+    uint8_t state;
+    uint8_t flags;
+    struct leg leg;            /* used where the slot is owned by this core */
+};
+_Static_assert(sizeof(struct request) == 128, "two cache lines");
+
+/* A reply as bytes, wherever they lie. */
+struct reply {
+    const uint8_t *bytes;
+    uint32_t length;
+    struct block *block;   /* the block of this core's arena that holds them, or NULL */
+    bool is_lent;          /* they belong to `lender` until mailbox_return(lender, lent_offset) */
+    uint16_t lender;
+    uint64_t lent_offset;
+};
+
+/* A new request at the end of the client's FIFO and of the time-out list, WAITING; NULL where the pool is full. */
+struct request *request_create(struct net *net, struct client *client, uint64_t timeout_ns) ZG_NODISCARD;
+
+/* One leg is done; the reply's bytes are borrowed (copied, referenced or, where lent, taken). Counts the leg and, for the last one, answers. */
+void request_leg_done(struct net *net, struct request *request, uint16_t part, const struct reply *reply);
+/* One leg ended without a reply of a backend: the status' text is its reply. */
+void request_leg_failed(struct net *net, struct request *request, uint16_t part, enum status status);
+
+/* Gives the request its answer unless it has one. Keeps it until its legs are done. */
+void request_answer(struct net *net, struct request *request, const struct reply *reply);
+void request_answer_status(struct net *net, struct request *request, enum status status);
+
+/* The client has left: the answer goes nowhere. */
+void request_orphan(struct net *net, struct request *request);
+
+/* Answers what is past its deadline; called a few times a second. */
+void request_expire(struct net *net);
