@@ -1,0 +1,150 @@
+/*
+ * Fences: what keeps the order of a key when legs leave their channel. A channel is (owner core, link to the node of the slot): its FIFO
+ * orders everything for a key. A leg that leaves it - redirected by MOVED or ASK, to be repeated after TRYAGAIN, of a slot whose node
+ * has changed - puts a fence in the way of later legs, which wait until the old link has answered what was sent on it before, and every
+ * redirected leg has its outcome. DESIGN: docs/architecture.md, "Order". One table a core (and a backend); not thread-safe.
+ *
+ * The rules for the caller:
+ *  - Every new leg with a key asks fence_admit before it is put into a batch. A leg that was emitted has passed: it does not ask again.
+ *  - A leg answered by MOVED (FENCE_SLOT) or ASK (FENCE_KEY), or that will be repeated after TRYAGAIN, CLUSTERDOWN and the like
+ *    (FENCE_SLOT for several keys), calls fence_redirect; PASS: it is sent now, WAIT: emit_redirect is called for it later.
+ *    It remembers the scope, and holds the fence until its outcome: exactly one fence_release, whatever the outcome is (an error, a
+ *    time-out of the leg, an expiry). Redirected again it calls fence_redirect with `held` set, and owes still one release, of the new scope.
+ *    FULL: nothing has changed (what it held before is still held); it is answered with an error, after which later legs go on.
+ *  - Whenever the locator's node for a slot changes on this core (MOVED, a new snapshot) and some other link of this core to the former node
+ *    (that of the other protocol) has unanswered legs, fence_raise is called for the slot and that link too.
+ *  - A link reports by fence_link_progress once for each batch of replies, and by fence_link_gone when it has closed and its legs are answered.
+ *
+ * What cannot be helped: legs for the same key that are already in flight behind a leg that gets TRYAGAIN, or a slot that comes back to the old
+ * node while legs from before it left are still in its socket, take effect before the repeated leg, as they would with any pipelining client.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/check.h"
+
+enum { FENCE_SLOTS_COUNT = 16384 };
+
+enum fence_scope {
+    FENCE_NONE, /* of a leg: holds nothing */
+    FENCE_KEY,  /* with key_hash 0 taken as FENCE_SLOT */
+    FENCE_SLOT,
+};
+
+enum fence_verdict {
+    FENCE_PASS,
+    FENCE_WAIT,
+    FENCE_FULL, /* a maximum of the table is reached (counted) */
+};
+
+/* The first member of what waits (struct leg): free for other lists while the leg is not waiting. */
+struct fence_waiter {
+    struct fence_waiter *next;
+};
+
+/* Called from within release, progress, gone, expire: never from within admit, raise and redirect. All functions of the table may be called from inside; what they set
+ * free is emitted when the callback has returned. Emitted one by one in the order of arrival; those not yet emitted stay ahead of new arrivals. */
+struct fence_ops {
+    void (*emit)(void *context, struct fence_waiter *waiter);          /* a new leg may go: to the node the locator names now */
+    void (*emit_redirect)(void *context, struct fence_waiter *waiter); /* a redirected leg that had to wait may go, to target_of */
+    uint64_t (*target_of)(void *context, struct fence_waiter *waiter); /* the node where a waiting redirected leg would go now; calls nothing of the table */
+};
+
+struct fence;
+struct fence_at_slot;
+struct fence_dependency;
+struct fence_link;
+
+struct fence_table {
+    const struct fence_ops *ops;
+    void *context;
+    uint32_t fences_count;       /* key fences and slots with any fence; 0: nothing to look up */
+    uint32_t dependencies_count; /* (fence, link) pairs not yet answered */
+    uint32_t waiters_count;
+    uint32_t waiters_max;
+    uint32_t fences_max;
+    uint32_t dependencies_max;
+    uint64_t full_count;         /* FENCE_FULL verdicts */
+    uint64_t raised_count;       /* fences that came into being */
+    uint64_t waited_count;       /* legs that had to wait */
+    struct fence_state *state;   /* tables and free lists, in fence.c */
+};
+
+/* waiters_max: legs waiting at once, 1 .. 2^24. fences_max: fences at once, 1 .. 2^20; memory is touched as it is needed and then kept. `ops` lives as long as the table. */
+void fence_table_init(struct fence_table *table, uint32_t waiters_max, uint32_t fences_max, const struct fence_ops *ops, void *context);
+/* No leg may be waiting; fences may still be up. */
+void fence_table_fini(struct fence_table *table);
+
+/* The fast path of a healthy cluster: where it is true fence_admit need not be called. */
+static inline bool fence_table_is_empty(const struct fence_table *table)
+{
+    return table->fences_count == 0;
+}
+
+/* A new leg for `slot` (below FENCE_SLOTS_COUNT). key_hash: of its only key, never 0; 0: several keys of the slot, or a key that is not known: waits for every fence of the slot, and while it waits,
+ * all new legs of the slot wait behind it. WAIT: the table holds `waiter` until it is emitted. FULL: refused, to be shed. */
+enum fence_verdict fence_admit(struct fence_table *table, uint16_t slot, uint32_t key_hash, struct fence_waiter *waiter) ZG_NODISCARD;
+
+/* Raises or extends a fence by a dependency: new legs wait until link `link_key` (names one life of one link, not 0) has answered `link_seq`, the number of the last command put on it. PASS: it has already
+ * (answered_seq >= link_seq), nothing was raised. WAIT: raised. FULL: not raised; later legs for the slot should then be refused or the link closed. */
+enum fence_verdict fence_raise(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, uint64_t link_key, uint64_t link_seq, uint64_t answered_seq) ZG_NODISCARD;
+
+struct fence_redirect {
+    enum fence_scope scope;
+    enum fence_scope held;  /* FENCE_NONE the first time, else the scope of the last fence_redirect of this leg */
+    uint16_t slot;
+    uint32_t key_hash;      /* as with fence_admit; the same in every call for a leg */
+    uint64_t link_key;      /* where it came back from */
+    uint64_t link_seq;      /* last command put on that link, by now */
+    uint64_t answered_seq;  /* last command answered there, at least up to this leg; >= link_seq: no dependency */
+    uint64_t target;        /* the node it is to go to, any number but always the same for a node whichever link leads there */
+};
+
+/* A leg leaves its channel: raises the fence and holds it. PASS: to be sent to `target` at once. WAIT: other redirected legs of the slot are still out at another node; emitted by emit_redirect. */
+enum fence_verdict fence_redirect(struct fence_table *table, const struct fence_redirect *redirect, struct fence_waiter *leg) ZG_NODISCARD;
+
+/* A leg that holds `scope` has its outcome. It must not be waiting in the table. */
+void fence_release(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash);
+
+/* For fence_link_progress and fence_link_gone: use those. */
+void fence_link_answered(struct fence_table *table, uint64_t link_key, uint64_t answered_seq);
+
+/* The link has answered everything up to answered_seq. */
+static inline void fence_link_progress(struct fence_table *table, uint64_t link_key, uint64_t answered_seq)
+{
+    if (__builtin_expect(table->dependencies_count != 0, 0))
+        fence_link_answered(table, link_key, answered_seq);
+}
+
+/* The link is closed and all its legs have been answered, failed or redirected. */
+static inline void fence_link_gone(struct fence_table *table, uint64_t link_key)
+{
+    fence_link_progress(table, link_key, UINT64_MAX);
+}
+
+/* Takes out every waiting leg for which is_expired says so, then calls `expired` for each; a redirected leg (`redirected`) still owes its fence_release. O(waiting legs): for a periodic tick. Returns how many. */
+uint32_t fence_expire(struct fence_table *table, bool (*is_expired)(void *context, const struct fence_waiter *waiter), void (*expired)(void *context, struct fence_waiter *waiter, bool redirected), void *context);
+
+/*
+ * Barrier of one connection, on its home core: a command without a key, or for all shards, takes effect after everything before it and before everything behind it.
+ * Zero is the start. Commands ask in order; one that may not pass asks again when a request of the connection has been answered.
+ */
+enum barrier_state {
+    BARRIER_OPEN,
+    BARRIER_CLOSED, /* a barrier command waits or is in flight: nothing passes until the connection has no request in flight */
+};
+
+struct barrier {
+    uint8_t state; /* enum barrier_state */
+};
+
+/* inflight_count: requests of the connection that are sent and not answered. */
+static inline bool barrier_may_pass(struct barrier *barrier, bool is_barrier_command, uint32_t inflight_count)
+{
+    if (barrier->state == BARRIER_OPEN && !is_barrier_command)
+        return true;
+    barrier->state = is_barrier_command || inflight_count > 0 ? BARRIER_CLOSED : BARRIER_OPEN;
+    return inflight_count == 0;
+}
