@@ -10,7 +10,10 @@
 /* Zeroed memory; never NULL: the process ends with a report where the system has none. bytes > 0. Free with alloc_free. */
 void *alloc_zeroed(size_t bytes) __attribute__((malloc, returns_nonnull));
 
-/* Grows or shrinks; the new part is not initialised. Same rule for NULL. */
+/* As alloc_zeroed, at an address that is a multiple of `alignment`: a power of two, 8 .. 4,096. Not for alloc_resize. */
+void *alloc_zeroed_aligned(size_t bytes, size_t alignment) __attribute__((malloc, returns_nonnull));
+
+/* Grows or shrinks; memory NULL allocates. bytes > 0. the new part is not initialised. Same rule for NULL. */
 void *alloc_resize(void *memory, size_t bytes) __attribute__((returns_nonnull));
 
 /* A copy of `bytes` bytes with a terminating NUL behind them. */

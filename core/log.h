@@ -1,6 +1,7 @@
 /*
  * Log lines (logfmt). A core writes into a ring of its own (no system call, no lock; full means dropped and counted); the housekeeping core drains all
- * rings to the sink. Keys, values and secrets of clients are never logged. Before the cores run, and in tests, log_direct writes at once.
+ * rings to the sink. Keys, values and secrets of clients are never logged. Without a ring (before the cores run) a line
+ * is written at once.
  */
 #pragma once
 
@@ -21,11 +22,11 @@ void log_ring_destroy(struct log_ring **ring);
 void log_set_level(enum log_level level);
 bool log_is_enabled(enum log_level level);
 
-/* Writes "ts=... level=... core=N event=<event> <formatted>\n" into the ring; `format` gives further key=value pairs ("" for none).
- * With ring NULL it is written to standard error at once. `time_ns` is the wall clock (CLOCK_REALTIME). */
+/* Writes "ts=2026-01-02T03:04:05.678Z level=... core=N event=<event> <formatted>\n" into the ring; `format` gives further key=value pairs ("" for none; a value
+ * with spaces is quoted by the caller). Control characters become '?'; a line above 1,023 bytes is cut there. With ring NULL it is written to standard error by one write, core=-. `time_ns` is the wall clock (CLOCK_REALTIME). */
 void log_write(struct log_ring *ring, enum log_level level, uint64_t time_ns, const char *event, const char *format, ...) ZG_PRINTF(5, 6);
 
-/* Writes what is in the ring to descriptor `fd`; returns bytes written. Reader side only. */
+/* Writes what is in the ring to descriptor `fd`; returns bytes written. Where `fd` takes less (full, gone) the rest stays for the next call. Reader side only. */
 uint64_t log_ring_drain(struct log_ring *ring, int fd);
 
 uint64_t log_ring_dropped(const struct log_ring *ring);

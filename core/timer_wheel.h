@@ -9,7 +9,7 @@
 
 #include "core/list.h"
 
-enum { WHEEL_LEVELS = 5, WHEEL_SLOTS = 64 }; /* 64^5 ms = 12 days; what is later waits in the last slot and is placed again */
+enum { WHEEL_LEVELS = 5, WHEEL_SLOTS = 64 }; /* 64^5 ms = 12 days; what is later waits in one slot and is placed again */
 
 struct timer;
 typedef void (*timer_fn)(struct timer *timer, void *context);
@@ -25,6 +25,7 @@ struct timer {
 struct timer_wheel {
     uint64_t now_ms;
     uint64_t armed_count;
+    struct list_node due;            /* set to a time that had come already: fired first in the next advance */
     uint64_t occupied[WHEEL_LEVELS]; /* bit s: slot s of that level is not empty */
     struct list_node slots[WHEEL_LEVELS][WHEEL_SLOTS];
 };
@@ -32,10 +33,11 @@ struct timer_wheel {
 void timer_wheel_init(struct timer_wheel *wheel, uint64_t now_ms);
 void timer_init(struct timer *timer, timer_fn fire, void *context);
 
-/* Arms or re-arms. A time in the past fires at the next advance. */
+/* Arms or re-arms. A time that has come already (now_ms or before) fires at the next advance, even one that does not move; set from a callback, it fires
+ * at the advance after this one, so that an advance ends. */
 void timer_set(struct timer_wheel *wheel, struct timer *timer, uint64_t expires_ms);
 
-/* Disarms; does nothing where it is not armed. */
+/* Disarms; does nothing where it is not armed. A timer must be disarmed before its memory goes. */
 void timer_cancel(struct timer_wheel *wheel, struct timer *timer);
 
 static inline bool timer_is_armed(const struct timer *timer)
@@ -43,7 +45,7 @@ static inline bool timer_is_armed(const struct timer *timer)
     return list_is_linked(&timer->node);
 }
 
-/* Moves to now_ms (never backwards) and fires what is due, in slot order. A callback may set or cancel any timer. Returns how many fired. */
+/* Moves to now_ms (an earlier one counts as the wheel's own) and fires what is due, in slot order. A callback may set or cancel any timer. Returns how many fired. */
 uint32_t timer_wheel_advance(struct timer_wheel *wheel, uint64_t now_ms);
 
 /* A time at or before the earliest expiry (UINT64_MAX where none is armed): how long the loop may sleep. */

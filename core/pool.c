@@ -1,0 +1,186 @@
+/*
+ * Pools of objects of one kind. A pool belongs to one core; nothing here is atomic.
+ *
+ * An object is free (its index lies in the stack of free indexes, its own generation is 0) or live (its generation equals the one in the side table). Chunks are
+ * never given back before pool_fini, so an object's address is stable and a stale handle can always be compared.
+ */
+#include "core/pool.h"
+
+#include <string.h>
+
+#include "core/alloc.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define POOL_POISONS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POOL_POISONS 1
+#endif
+#endif
+#ifdef POOL_POISONS
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#endif
+
+enum {
+    OBJECTS_MAX = 1 << 24,
+    GENERATION_MASK = 0xffffff,
+    OBJECT_ALIGNMENT = 64,
+    SMALL_OBJECT_BYTES = 32,
+    SMALL_OBJECT_ALIGNMENT = 8,
+    CHUNK_BYTES = 64 * 1024, /* a chunk has at most this many bytes, unless one object has more */
+};
+
+static uint32_t object_bytes_rounded(uint32_t bytes)
+{
+    uint32_t alignment = bytes > SMALL_OBJECT_BYTES ? OBJECT_ALIGNMENT : SMALL_OBJECT_ALIGNMENT;
+    return (bytes + alignment - 1) & ~(alignment - 1);
+}
+
+/* The largest power of two of objects that fits a chunk and is not needlessly more than the pool may ever hold. */
+static uint32_t chunk_shift_for(uint32_t object_bytes, uint32_t objects_max)
+{
+    uint32_t shift = 0;
+    while ((UINT64_C(2) << shift) * object_bytes <= CHUNK_BYTES && (UINT32_C(1) << shift) < objects_max)
+        shift++;
+    return shift;
+}
+
+static uint32_t pool_capacity(const struct pool *pool)
+{
+    uint64_t objects = (uint64_t)pool->chunks_count << pool->chunk_shift;
+    return objects < pool->objects_max ? (uint32_t)objects : pool->objects_max;
+}
+
+static struct pool_item *pool_item_at(const struct pool *pool, uint32_t index)
+{
+    uint32_t place = index & ((UINT32_C(1) << pool->chunk_shift) - 1);
+    return (struct pool_item *)(void *)(pool->chunks[index >> pool->chunk_shift] + (size_t)place * pool->object_bytes);
+}
+
+static void *pool_body(struct pool_item *item)
+{
+    return item + 1;
+}
+
+static size_t pool_body_bytes(const struct pool *pool)
+{
+    return pool->object_bytes - sizeof(struct pool_item);
+}
+
+/* Adds one chunk; its objects are pushed so that the lowest index is taken first. The pool must not be at its maximum. */
+static void pool_grow(struct pool *pool)
+{
+    uint32_t first = pool_capacity(pool);
+    ZG_CHECK(first < pool->objects_max);
+    pool->chunks[pool->chunks_count++] = alloc_zeroed_aligned((size_t)pool->object_bytes << pool->chunk_shift, OBJECT_ALIGNMENT);
+    for (uint32_t index = pool_capacity(pool); index-- > first;) {
+        struct pool_item *item = pool_item_at(pool, index);
+        item->index = index;
+        ASAN_POISON_MEMORY_REGION(pool_body(item), pool_body_bytes(pool));
+        pool->free_indexes[pool->free_count++] = index;
+    }
+}
+
+void pool_init(struct pool *pool, const char *name, uint32_t object_bytes, uint32_t objects_max)
+{
+    ZG_CHECK(object_bytes >= sizeof(struct pool_item) && object_bytes <= INT32_MAX);
+    ZG_CHECK(objects_max >= 1 && objects_max <= OBJECTS_MAX);
+    memset(pool, 0, sizeof(*pool));
+    pool->name = name;
+    pool->object_bytes = object_bytes_rounded(object_bytes);
+    pool->objects_max = objects_max;
+    pool->chunk_shift = chunk_shift_for(pool->object_bytes, objects_max);
+    uint64_t chunks_max = (((uint64_t)objects_max - 1) >> pool->chunk_shift) + 1;
+    /* The tables have their final size from the start: growing never copies them, and the pages of a part that is not used yet are not touched. */
+    pool->chunks = alloc_zeroed(chunks_max * sizeof(pool->chunks[0]));
+    pool->generations = alloc_zeroed((size_t)objects_max * sizeof(pool->generations[0]));
+    pool->free_indexes = alloc_zeroed((size_t)objects_max * sizeof(pool->free_indexes[0]));
+}
+
+void pool_fini(struct pool *pool)
+{
+    ZG_CHECK(pool->live_count == 0);
+    ZG_CHECK(pool->free_count == pool_capacity(pool));
+    for (uint32_t chunk = 0; chunk < pool->chunks_count; chunk++) {
+        ASAN_UNPOISON_MEMORY_REGION(pool->chunks[chunk], (size_t)pool->object_bytes << pool->chunk_shift);
+        alloc_free(pool->chunks[chunk]);
+    }
+    alloc_free(pool->chunks);
+    alloc_free(pool->generations);
+    alloc_free(pool->free_indexes);
+    memset(pool, 0, sizeof(*pool));
+}
+
+void pool_reserve(struct pool *pool, uint32_t objects)
+{
+    ZG_CHECK(objects <= pool->objects_max);
+    while (pool_capacity(pool) < objects)
+        pool_grow(pool);
+}
+
+static inline struct pool_item *pool_take(struct pool *pool)
+{
+    if (__builtin_expect(pool->free_count == 0, 0)) {
+        if (pool_capacity(pool) == pool->objects_max) {
+            pool->full_count++;
+            return NULL;
+        }
+        pool_grow(pool);
+    }
+    uint32_t index = pool->free_indexes[--pool->free_count];
+    struct pool_item *item = pool_item_at(pool, index);
+    ZG_CHECK(item->generation == 0 && item->index == index);
+    uint32_t generation = (pool->generations[index] + 1) & GENERATION_MASK;
+    if (__builtin_expect(generation == 0, 0))
+        generation = 1;
+    pool->generations[index] = generation;
+    item->generation = generation;
+    pool->live_count++;
+    if (pool->live_count > pool->live_peak)
+        pool->live_peak = pool->live_count;
+    ASAN_UNPOISON_MEMORY_REGION(pool_body(item), pool_body_bytes(pool));
+    return item;
+}
+
+void *pool_get(struct pool *pool)
+{
+    struct pool_item *item = pool_take(pool);
+    if (item != NULL)
+        memset(pool_body(item), 0, pool_body_bytes(pool));
+    return item;
+}
+
+void *pool_get_raw(struct pool *pool)
+{
+    return pool_take(pool);
+}
+
+void pool_put_at(struct pool *pool, void **object)
+{
+    /* The caller's pointer has another type than void *, so it is read and written as bytes. */
+    struct pool_item *item;
+    memcpy(&item, object, sizeof(item));
+    memset(object, 0, sizeof(*object));
+    ZG_CHECK(item != NULL);
+    /* A second put finds generation 0; an object of another pool finds another address. */
+    uint32_t index = item->index;
+    ZG_CHECK(index < pool_capacity(pool) && pool_item_at(pool, index) == item);
+    ZG_CHECK(item->generation != 0 && item->generation == pool->generations[index]);
+    item->generation = 0;
+    pool->free_indexes[pool->free_count++] = index;
+    pool->live_count--;
+    ASAN_POISON_MEMORY_REGION(pool_body(item), pool_body_bytes(pool));
+}
+
+void *pool_resolve(const struct pool *pool, struct pool_handle handle)
+{
+    uint32_t index = (uint32_t)handle.value;
+    uint32_t generation = (uint32_t)(handle.value >> 32);
+    if (generation == 0 || index >= pool_capacity(pool))
+        return NULL;
+    struct pool_item *item = pool_item_at(pool, index);
+    return item->generation == generation ? item : NULL;
+}
