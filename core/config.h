@@ -12,7 +12,8 @@
 #include "core/status.h"
 #include "core/use_case.h"
 
-enum { CONFIG_LISTENERS_MAX = 16, CONFIG_ADDRESSES_MAX = 1024, CONFIG_CPUS_MAX = 256, CONFIG_TEXT_MAX = 256, CONFIG_DATA_CORES_MAX = 64 };
+enum { CONFIG_LISTENERS_MAX = 16, CONFIG_ADDRESSES_MAX = 1024, CONFIG_CPUS_MAX = 256, CONFIG_TEXT_MAX = 256, CONFIG_DATA_CORES_MAX = 64,
+       CONFIG_OPTIONS_MAX = 96, CONFIG_FILE_BYTES_MAX = 1 << 20 };
 
 enum config_present { PRESENT_AUTO /* cluster backends: cluster; servers: standalone */, PRESENT_STANDALONE, PRESENT_CLUSTER };
 enum config_idle { IDLE_SLEEP, IDLE_ADAPTIVE, IDLE_SPIN };
@@ -48,7 +49,8 @@ struct config {
     struct config_listener listeners[CONFIG_LISTENERS_MAX];
     uint32_t listeners_count;
     struct {
-        uint32_t data;                      /* data cores, 1 .. 64 */
+        uint32_t data;                      /* data cores, 1 .. 64; `auto` is resolved as soon as it is set */
+        bool data_is_auto;                  /* it follows cpus and the process's usable CPUs */
         uint16_t cpus[CONFIG_CPUS_MAX];     /* CPUs of the data cores in turn; cpus_count 0: not pinned */
         uint32_t cpus_count;
         int32_t housekeeping_cpu;           /* -1: not pinned */
@@ -87,6 +89,8 @@ struct config {
     struct config_backend backend;          /* the one that the default use case names */
     struct use_case use_case;               /* `default` */
     uint64_t drain_timeout_ns;              /* SIGTERM: how long requests in flight may take */
+    char source[CONFIG_TEXT_MAX];           /* the file that was loaded, for messages; empty: none */
+    uint32_t lines[CONFIG_OPTIONS_MAX];     /* by enum option_id: the line in `source` that set it; 0: default or command line */
 };
 
 /* Every default. Never fails. Free with config_destroy. */
