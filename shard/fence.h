@@ -39,13 +39,15 @@ enum fence_verdict {
     FENCE_FULL, /* a maximum of the table is reached (counted) */
 };
 
-/* The first member of what waits (struct leg): free for other lists while the leg is not waiting. */
+/* The link of what waits: for a struct leg its `next`, (struct fence_waiter *)(void *)&leg->next and back by LIST_ENTRY(waiter, struct leg, next); free for other lists while the leg is not waiting. The attribute
+ * permits that a pointer of another type lies there. */
 struct fence_waiter {
     struct fence_waiter *next;
-};
+} __attribute__((may_alias));
 
-/* Called from within release, progress, gone, expire: never from within admit, raise and redirect. All functions of the table may be called from inside; what they set
- * free is emitted when the callback has returned. Emitted one by one in the order of arrival; those not yet emitted stay ahead of new arrivals. */
+/* `emit` is called from within release, progress, gone and expire; fence_redirect may let other redirected legs go, and even the leg itself where the verdict is WAIT: then it is not to be touched any more.
+ * Never from within admit and raise. All functions of the table but init and fini may be called from inside; what they set free is emitted when the callback has returned. Emitted one by one in the order of arrival;
+ * those not yet emitted stay ahead of new arrivals. A callback puts its leg into the batch before it does anything else. */
 struct fence_ops {
     void (*emit)(void *context, struct fence_waiter *waiter);          /* a new leg may go: to the node the locator names now */
     void (*emit_redirect)(void *context, struct fence_waiter *waiter); /* a redirected leg that had to wait may go, to target_of */
@@ -87,7 +89,8 @@ static inline bool fence_table_is_empty(const struct fence_table *table)
  * all new legs of the slot wait behind it. WAIT: the table holds `waiter` until it is emitted. FULL: refused, to be shed. */
 enum fence_verdict fence_admit(struct fence_table *table, uint16_t slot, uint32_t key_hash, struct fence_waiter *waiter) ZG_NODISCARD;
 
-/* Raises or extends a fence by a dependency: new legs wait until link `link_key` (names one life of one link, not 0) has answered `link_seq`, the number of the last command put on it. PASS: it has already
+/* Raises or extends a fence by a dependency: new legs wait until link `link_key` (names one life of one link, not 0) has answered `link_seq`, the number of the last command put on it. After
+ * fence_link_gone the link must not be named any more with answered_seq < link_seq. PASS: it has already
  * (answered_seq >= link_seq), nothing was raised. WAIT: raised. FULL: not raised; later legs for the slot should then be refused or the link closed. */
 enum fence_verdict fence_raise(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, uint64_t link_key, uint64_t link_seq, uint64_t answered_seq) ZG_NODISCARD;
 
