@@ -20,8 +20,10 @@ enum {
     NODE_NONE = 0xffff,
 };
 
+struct topology_view;
+
 struct node {
-    uint32_t key;               /* names this node over all epochs (assigned by the housekeeper): what links are kept by */
+    uint32_t key;               /* from 1; names this node over all epochs: what links are kept by. Host and port behind one key never change */
     char id[NODE_ID_BYTES];     /* cluster node id, empty for standalone servers */
     char host[HOST_BYTES];      /* as the cluster announces it, or as configured */
     uint16_t port;
@@ -31,8 +33,8 @@ struct node {
 };
 
 struct shard {
-    uint32_t key;               /* names this shard over epochs: kept when a replica takes over */
-    uint16_t primary;           /* index of the node, NODE_NONE while there is none */
+    uint32_t key;               /* from 1; names this shard over epochs: kept when a replica takes over */
+    uint16_t primary;           /* index of the node (it may be is_failed), NODE_NONE while there is none */
     uint16_t owner;             /* owner core of its slots */
     uint16_t slots_count;
 };
@@ -43,14 +45,15 @@ struct topology {
     uint32_t slots_count;       /* 16,384, or the number of servers */
     uint32_t slots_covered;     /* slots with a shard */
     uint32_t nodes_count, shards_count;
-    struct node *nodes;
-    struct shard *shards;
+    struct node *nodes;         /* by key, ascending */
+    struct shard *shards;       /* by key, ascending; a primary without slots has a shard too */
+    uint32_t next_node_key, next_shard_key; /* what the next topology gives to newcomers */
     struct ketama *ketama;      /* servers only */
     uint16_t slot_shard[CLUSTER_SLOTS];        /* SHARD_NONE where nobody serves it */
-    uint16_t slot_owner[CLUSTER_SLOTS];        /* core */
+    uint16_t slot_owner[CLUSTER_SLOTS];        /* core; a slot that nobody serves stays with the core it had */
     uint64_t slot_owner_since[CLUSTER_SLOTS];  /* epoch in which the owner last changed */
     uint64_t slot_route_since[CLUSTER_SLOTS];  /* epoch in which the primary node last changed */
-    uint32_t slot_previous_node[CLUSTER_SLOTS];/* key of the primary before that, 0: none */
+    uint32_t slot_previous_node[CLUSTER_SLOTS];/* key of the last other primary, 0: none. The current one's own where its slot was without a primary in between */
 };
 
 /* The primary of a slot, or NULL. */
@@ -62,10 +65,20 @@ static inline const struct node *topology_primary(const struct topology *topolog
     return &topology->nodes[topology->shards[shard].primary];
 }
 
+/* The topology of a list of standalone servers: one shard with one slot a server, owners spread over `data_cores` (1 ..). Never fails. Release with topology_destroy. */
+struct topology *topology_create_servers(const struct config_backend *backend, uint64_t epoch, uint32_t data_cores);
+
+/* The topology that follows `previous` (of a cluster; NULL: none, this is epoch 1) by an accepted view. Pure: the same input gives the same result. Both stay the caller's.
+ * Nodes keep their keys as long as they keep their address, shards keep theirs as long as they keep their primary, another node or most of their slots, and with it
+ * their owner core (see owner_table.h). Never fails. Release with topology_destroy. */
+struct topology *topology_create_cluster(const struct topology *previous, const struct topology_view *view, uint32_t data_cores);
+
 /* A node by address, or NULL. Linear: for redirects only. */
 const struct node *topology_node_at(const struct topology *topology, const char *host, uint32_t host_length, uint16_t port);
+/* A node by its key, or NULL. Logarithmic. */
 const struct node *topology_node_of_key(const struct topology *topology, uint32_t key);
 
+/* Whether every slot has a shard with a primary. */
 bool topology_is_complete(const struct topology *topology);
 
 /* Releases a topology; for snapshot_publisher. */

@@ -1,0 +1,123 @@
+/*
+ * The owner table's arithmetic. Runs on the housekeeping core; no state.
+ */
+#include "shard/owner_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/check.h"
+
+enum { OWNER_NONE = 0xffff };
+
+struct load {
+    uint32_t slots;
+    uint32_t shards;
+};
+
+static const struct shard *find_shard(const struct shard *shards, uint32_t count, uint32_t key)
+{
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (shards[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && shards[low].key == key ? &shards[low] : NULL;
+}
+
+static void give(struct shard *shard, uint16_t core, struct load *loads)
+{
+    shard->owner = core;
+    loads[core].slots += shard->slots_count;
+    loads[core].shards++;
+}
+
+/* Slots decide; the number of shards spreads those without slots. */
+static uint16_t least_loaded(const struct load *loads, uint32_t cores_count)
+{
+    uint32_t best = 0;
+    for (uint32_t core = 1; core < cores_count; core++)
+        if (loads[core].slots < loads[best].slots || (loads[core].slots == loads[best].slots && loads[core].shards < loads[best].shards))
+            best = core;
+    return (uint16_t)best;
+}
+
+static uint16_t most_loaded(const struct load *loads, uint32_t cores_count)
+{
+    uint32_t best = 0;
+    for (uint32_t core = 1; core < cores_count; core++)
+        if (loads[core].slots > loads[best].slots)
+            best = core;
+    return (uint16_t)best;
+}
+
+static int compare_largest_first(const void *left, const void *right)
+{
+    const struct shard *a = *(struct shard *const *)left, *b = *(struct shard *const *)right;
+    if (a->slots_count != b->slots_count)
+        return a->slots_count > b->slots_count ? -1 : 1;
+    return a->key < b->key ? -1 : a->key > b->key;
+}
+
+static void place_newcomers(struct shard *shards, uint32_t shards_count, struct load *loads, uint32_t cores_count)
+{
+    struct shard **newcomers = alloc_zeroed((shards_count + 1) * sizeof *newcomers);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < shards_count; i++)
+        if (shards[i].owner == OWNER_NONE)
+            newcomers[count++] = &shards[i];
+    qsort(newcomers, count, sizeof *newcomers, compare_largest_first);
+    for (uint32_t i = 0; i < count; i++)
+        give(newcomers[i], least_loaded(loads, cores_count), loads);
+    alloc_free(newcomers);
+}
+
+/* Moves the shard that leaves the two cores most alike; NULL where there is nothing to gain. */
+static const struct shard *move_one(struct shard *shards, uint32_t shards_count, struct load *loads, uint32_t cores_count)
+{
+    uint16_t from = most_loaded(loads, cores_count), to = least_loaded(loads, cores_count);
+    uint32_t gap = loads[from].slots - loads[to].slots;
+    struct shard *best = NULL;
+    uint32_t best_peak = loads[from].slots;
+    for (uint32_t i = 0; i < shards_count; i++) {
+        uint32_t slots = shards[i].slots_count;
+        if (shards[i].owner != from || slots == 0 || 3 * slots > 2 * gap)
+            continue;
+        uint32_t left = loads[from].slots - slots, arrived = loads[to].slots + slots;
+        uint32_t peak = left > arrived ? left : arrived;
+        if (peak < best_peak) {
+            best = &shards[i];
+            best_peak = peak;
+        }
+    }
+    if (best)
+        best->owner = to;
+    return best;
+}
+
+uint32_t owner_table_assign(struct shard *shards, uint32_t shards_count, const struct shard *previous, uint32_t previous_count, uint32_t data_cores)
+{
+    ZG_CHECK(data_cores >= 1 && data_cores <= CONFIG_DATA_CORES_MAX);
+    ZG_CHECK(shards_count <= TOPOLOGY_SHARDS_MAX && previous_count <= TOPOLOGY_SHARDS_MAX);
+    struct load loads[CONFIG_DATA_CORES_MAX];
+    memset(loads, 0, sizeof loads);
+    uint32_t moved = 0;
+    for (uint32_t i = 0; i < shards_count; i++) {
+        ZG_CHECK(i == 0 || shards[i - 1].key < shards[i].key);
+        const struct shard *before = find_shard(previous, previous_count, shards[i].key);
+        shards[i].owner = OWNER_NONE;
+        if (before && before->owner < data_cores)
+            give(&shards[i], before->owner, loads);
+        else if (before)
+            moved++;
+    }
+    place_newcomers(shards, shards_count, loads, data_cores);
+    const struct shard *relieved = move_one(shards, shards_count, loads, data_cores);
+    if (relieved && find_shard(previous, previous_count, relieved->key))
+        moved++;
+    return moved;
+}
