@@ -11,6 +11,11 @@
 
 enum session_reply_mode { REPLY_ON, REPLY_OFF, REPLY_SKIP_NEXT /* CLIENT REPLY SKIP was just seen */ };
 
+/* What the gateway says it is: the version of the command set, since the backend's is not known to a connection. */
+#define SESSION_REDIS_VERSION "7.0.15"
+
+enum { SESSION_TEXT_MAX = 1024 /* bytes of a name, library or library version that a client sets */ };
+
 /* At most 128 bytes; texts are allocated only where a client sends them. */
 struct session {
     uint64_t id;             /* unique over the gateway's life: CLIENT ID */
@@ -28,6 +33,7 @@ struct session {
 };
 
 /* What the gateway tells a session; filled by the worker once and kept current. All borrowed. */
+struct request_ops;
 struct session_env {
     const struct command_table *commands;
     void *context;                     /* passed to the functions below */
@@ -56,10 +62,21 @@ enum session_result {
 void session_init(struct session *session, uint64_t id, uint64_t now_ms);
 void session_fini(struct session *session);
 
-/* Executes a HANDLE_LOCAL command. Writes exactly one reply (or none with SESSION_NO_REPLY). Arity was checked by the caller. */
+/* Whether the reply to the command that begins now is to be sent, by CLIENT REPLY; uses up a SKIP. To be called once for every command that session_execute does not execute (it does so itself). */
+bool session_takes_reply(struct session *session);
+
+/* Executes a HANDLE_LOCAL command. Writes exactly one reply (or none with SESSION_NO_REPLY, and with SESSION_REPLY_CLOSE where CLIENT REPLY OFF holds). Arity was checked by the caller. The writer may hold earlier
+ * replies; its protocol is set to the session's. Notes the command as the session's last. */
 enum session_result session_execute(struct session *session, const struct session_env *env, const struct command *command, const struct command_args *args, struct resp_writer *writer);
 
 /* The error for a command that is not in the table, worded as Redis: "ERR unknown command 'x', with args beginning with: 'a' 'b' ". */
 void session_unknown_command(const struct command_args *args, bool unknown_sub, struct resp_writer *writer);
 /* The error for a wrong number of arguments. */
 void session_wrong_arity(const struct command_table *table, const struct command *command, struct resp_writer *writer);
+/* The error for a HANDLE_UNSUPPORTED or HANDLE_REFUSED command: "ERR 'multi' is not supported by this version of the gateway", "ERR 'config|set' is not allowed through the gateway". */
+void session_refuse(const struct command *command, struct resp_writer *writer);
+/* The error for a call that command_is_unsupported_call tells. */
+void session_refuse_call(const struct command *command, struct resp_writer *writer);
+
+/* Appends the line of CLIENT INFO and CLIENT LIST for any connection of this core, ending with a line feed, as raw text. */
+void session_write_line(const struct session *session, const struct session_env *env, const char *peer, const char *local, struct resp_writer *text);
