@@ -52,6 +52,6 @@ void splitter_fini(struct splitter *splitter);
  * STATUS_TOO_LARGE: the parts exceed 4 GiB. */
 enum status split_by_slot(struct splitter *splitter, const struct command *command, const struct command_args *args, split_slot_fn slot_of, void *context, struct split_plan *plan) ZG_NODISCARD;
 
-/* One part for each key of a command whose keys are of one slot: what a migrating slot answered with TRYAGAIN. `bytes` is the whole command as RESP (a part's, or the original). The replies are merged by a
+/* One part for each key of a command whose keys are of one slot: what a migrating slot answered with TRYAGAIN. `bytes` is the whole command as RESP (a part's, or the original; not in memory of the splitter). The replies are merged by a
  * struct merge of their own to the reply of the part. STATUS_INVALID: as above, or the bytes are not exactly one command. A command with one key gives one part with length 0. */
 enum status split_part_single_keys(struct splitter *splitter, const struct command *command, const uint8_t *bytes, uint32_t length, uint16_t slot, struct split_plan *plan) ZG_NODISCARD;
