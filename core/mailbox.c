@@ -1,6 +1,6 @@
 /*
- * The lanes between all cores and one mailbox per core. A mailbox is used by its own core's thread alone; what cores share is in struct lane and struct waker, and every
- * access to those is an atomic of core/spsc or of this file.
+ * What a core does with its mailbox: send, lend, publish, poll, sleep, replace a peer. A mailbox is used by its own core's thread alone; what cores share is in struct lane
+ * and struct waker (core/mailbox_state.h), and every access to those is an atomic of core/spsc or of this file. core/mailbox_group.c makes and unmakes it all.
  *
  * Why nothing overflows. A slot of the lane A -> B is in use from mailbox_reserve until B has released it.
  *   requests  at most `credits`: a credit comes back with the reply, and B released the request's slot before it published the reply.
@@ -22,141 +22,12 @@
 
 #include "core/alloc.h"
 #include "core/check.h"
-#include "core/loans.h"
+#include "core/mailbox_state.h"
 
 enum {
-    CORES_MAX = 128,
-    SET_WORDS = CORES_MAX / 64,
-    LINE_BYTES = 64,
-    LANE_BATCH = 32, /* messages taken from one lane before the next lane has its turn */
-    LOANS_MAX_DEFAULT = 1 << 20,
-    DELAYED_FIRST = 64,
-    RETURNS_PER_MESSAGE = 6 /* one in `offset`, five in the body */
+    LANE_BATCH = 32,         /* messages taken from one lane before the next lane has its turn */
+    RETURNS_PER_MESSAGE = 6  /* one in `offset`, five in the body */
 };
-
-/* A set of peers. */
-struct core_set {
-    uint64_t words[SET_WORDS];
-};
-
-/* One direction between two cores. */
-struct lane {
-    struct spsc queue;
-    /* Read for each message, written by mailbox_reset_peer only. */
-    _Alignas(LINE_BYTES) _Atomic uint16_t epoch;
-};
-
-/* What producers tell one consumer beside its lanes; one cache line, so that a publish moves one line beside the lane's. */
-struct waker {
-    _Alignas(LINE_BYTES) _Atomic uint64_t pending[SET_WORDS]; /* lanes with news, by producer */
-    _Atomic uint32_t sleeping;
-};
-
-/* Slots of one class which the consumer may not have released yet, oldest first. Slots are numbered by 64 bits: an entry may stay while the lane's own indexes wrap. */
-struct slot_fifo {
-    uint64_t *slots; /* [limit] */
-    uint32_t limit;
-    uint32_t first;
-    uint32_t count;
-};
-
-/* A block that is lent until the consumer's index has passed the slot. */
-struct slot_loan {
-    struct block *block;
-    uint64_t slot;
-};
-
-/* What a core keeps about one other core. */
-struct peer {
-    _Alignas(LINE_BYTES) struct lane *out;
-    struct lane *in;
-    struct msg *last;         /* reserved last and not lent with; NULL after a publish */
-    struct msg *open_return;  /* an unpublished RETURN that may have room */
-    uint64_t last_slot;
-    uint64_t reserved;        /* slots reserved so far: the number of the next one */
-    uint32_t credits_free;
-    uint32_t credits_unsent;  /* taken, request not reserved yet */
-    uint32_t replies_owed;    /* requests taken from the peer and not replied to */
-    struct slot_fifo returns;
-    struct slot_fifo control;
-    struct slot_loan *loans;  /* ring [lane_slots] */
-    uint32_t loans_first;
-    uint32_t loans_count;
-    uint32_t delayed_first;   /* returns that wait for room: indexes into mailbox.delayed, 0 none */
-    uint32_t delayed_last;
-};
-
-struct delayed_return {
-    uint64_t offset;
-    uint32_t next;
-};
-
-struct mailbox {
-    struct mailbox_group *group;
-    void *memory;
-    uint32_t id;
-    uint32_t cores_count;
-    uint32_t lane_slots;
-    uint32_t next_from;        /* whose lane is looked at first by the next poll */
-    bool is_polling;
-    struct arena *arena;
-    mailbox_doorbell_fn doorbell;
-    void *doorbell_context;
-    struct core_set dirty;     /* lanes with reserved, unpublished messages */
-    struct core_set lending;   /* lanes with entries in their ring of loans */
-    struct core_set delaying;  /* peers with returns that wait */
-    struct core_set ready;     /* lanes taken from the waker and not seen empty since */
-    struct peer *peers;
-    struct loans loans;        /* until returned */
-    struct delayed_return *delayed; /* [delayed_capacity], entry 0 not used */
-    uint32_t delayed_capacity;
-    uint32_t delayed_fresh;
-    uint32_t delayed_free;
-    struct mailbox_stats stats;
-};
-
-struct mailbox_group {
-    void *memory;
-    uint32_t cores_count;
-    uint32_t lane_slots;
-    uint32_t credits;
-    uint32_t returns;
-    uint32_t control;
-    uint32_t loans_max;
-    struct lane *lanes;         /* [cores][cores]: from, to; the diagonal is not used */
-    struct waker *wakers;       /* [cores] */
-    struct mailbox **mailboxes; /* [cores] */
-    struct arena **arenas;      /* [cores], for reading only */
-};
-
-static void set_add(struct core_set *set, uint32_t core)
-{
-    set->words[core / 64] |= UINT64_C(1) << (core % 64);
-}
-
-static void set_remove(struct core_set *set, uint32_t core)
-{
-    set->words[core / 64] &= ~(UINT64_C(1) << (core % 64));
-}
-
-static bool set_is_empty(const struct core_set *set)
-{
-    return (set->words[0] | set->words[1]) == 0;
-}
-_Static_assert(SET_WORDS == 2, "set_is_empty and set_next know two words");
-
-/* The first member at or after `core`, CORES_MAX where there is none. */
-static uint32_t set_next(const struct core_set *set, uint32_t core)
-{
-    for (uint32_t word = core / 64; word < SET_WORDS; word++) {
-        uint64_t bits = set->words[word];
-        if (word == core / 64)
-            bits &= UINT64_MAX << (core % 64);
-        if (bits != 0)
-            return word * 64 + (uint32_t)__builtin_ctzll(bits);
-    }
-    return CORES_MAX;
-}
 
 /* The number of the oldest slot that the consumer has not released; all before it are free. */
 static uint64_t slots_consumed(struct peer *peer)
@@ -172,97 +43,7 @@ static struct peer *peer_of(struct mailbox *mailbox, uint32_t peer)
     return &mailbox->peers[peer];
 }
 
-/* Making and unmaking. */
-
-static void *align_line(void *memory)
-{
-    return (void *)(((uintptr_t)memory + LINE_BYTES - 1) & ~(uintptr_t)(LINE_BYTES - 1));
-}
-
-static size_t round_line(size_t bytes)
-{
-    return (bytes + LINE_BYTES - 1) & ~(size_t)(LINE_BYTES - 1);
-}
-
-/* Cuts the next `bytes` from a block of memory, at a cache line. */
-static void *carve(uint8_t **cursor, size_t bytes)
-{
-    void *part = *cursor;
-    *cursor += round_line(bytes);
-    return part;
-}
-
-static struct mailbox *mailbox_create(struct mailbox_group *group, uint32_t id)
-{
-    size_t cores = group->cores_count;
-    size_t peers_bytes = round_line(cores * sizeof(struct peer));
-    size_t loans_bytes = round_line(group->lane_slots * sizeof(struct slot_loan));
-    size_t returns_bytes = round_line(group->returns * sizeof(uint64_t));
-    size_t control_bytes = round_line(group->control * sizeof(uint64_t));
-    /* One piece of memory per core, so that no cache line of it is another core's. The pages come to be where the core touches them. */
-    void *memory = alloc_zeroed(2 * LINE_BYTES + round_line(sizeof(struct mailbox)) + peers_bytes + cores * (loans_bytes + returns_bytes + control_bytes));
-    uint8_t *cursor = align_line(memory);
-    struct mailbox *mailbox = carve(&cursor, sizeof(struct mailbox));
-    mailbox->group = group;
-    mailbox->memory = memory;
-    mailbox->id = id;
-    mailbox->cores_count = group->cores_count;
-    mailbox->lane_slots = group->lane_slots;
-    mailbox->peers = carve(&cursor, peers_bytes);
-    for (uint32_t i = 0; i < group->cores_count; i++) {
-        struct peer *peer = &mailbox->peers[i];
-        peer->out = &group->lanes[id * cores + i];
-        peer->in = &group->lanes[i * cores + id];
-        peer->credits_free = group->credits;
-        peer->returns = (struct slot_fifo){.slots = carve(&cursor, returns_bytes), .limit = group->returns};
-        peer->control = (struct slot_fifo){.slots = carve(&cursor, control_bytes), .limit = group->control};
-        peer->loans = carve(&cursor, loans_bytes);
-    }
-    loans_init(&mailbox->loans, group->cores_count, group->loans_max);
-    mailbox->delayed_capacity = DELAYED_FIRST;
-    mailbox->delayed_fresh = 1;
-    mailbox->delayed = alloc_zeroed(DELAYED_FIRST * sizeof(mailbox->delayed[0]));
-    return mailbox;
-}
-
-struct mailbox_group *mailbox_group_create(const struct mailbox_options *options)
-{
-    uint32_t cores = options->cores_count;
-    uint32_t slots = options->lane_slots;
-    ZG_CHECK(cores >= 2 && cores <= CORES_MAX);
-    ZG_CHECK(slots >= 64 && slots <= 4096 && (slots & (slots - 1)) == 0);
-    ZG_CHECK(options->returns >= 1 && options->control >= 1);
-    ZG_CHECK(options->returns + options->control <= slots - 2);
-
-    size_t lanes_bytes = round_line((size_t)cores * cores * sizeof(struct lane));
-    size_t wakers_bytes = round_line(cores * sizeof(struct waker));
-    void *memory = alloc_zeroed(LINE_BYTES + round_line(sizeof(struct mailbox_group)) + lanes_bytes + wakers_bytes + 2 * round_line(cores * sizeof(void *)));
-    uint8_t *cursor = align_line(memory);
-    struct mailbox_group *group = carve(&cursor, sizeof(struct mailbox_group));
-    *group = (struct mailbox_group){
-        .memory = memory,
-        .cores_count = cores,
-        .lane_slots = slots,
-        .credits = (slots - options->returns - options->control) / 2,
-        .returns = options->returns,
-        .control = options->control,
-        .loans_max = options->loans_max != 0 ? options->loans_max : LOANS_MAX_DEFAULT,
-        .lanes = carve(&cursor, lanes_bytes),
-        .wakers = carve(&cursor, wakers_bytes),
-        .mailboxes = carve(&cursor, cores * sizeof(void *)),
-        .arenas = carve(&cursor, cores * sizeof(void *)),
-    };
-    for (uint32_t from = 0; from < cores; from++) {
-        for (uint32_t to = 0; to < cores; to++) {
-            if (from != to)
-                spsc_init(&group->lanes[from * cores + to].queue, slots);
-        }
-        group->mailboxes[from] = mailbox_create(group, from);
-    }
-    return group;
-}
-
-static void drop_block(struct mailbox *mailbox, struct block *block)
+void mailbox_drop_block(struct mailbox *mailbox, struct block *block)
 {
     ZG_CHECK(mailbox->stats.loans_out > 0);
     mailbox->stats.loans_out--;
@@ -270,55 +51,18 @@ static void drop_block(struct mailbox *mailbox, struct block *block)
 }
 
 /* Drops every loan to a peer, of both kinds. */
-static void drop_loans(struct mailbox *mailbox, uint32_t peer)
+void mailbox_drop_loans(struct mailbox *mailbox, uint32_t peer)
 {
     struct peer *p = &mailbox->peers[peer];
     struct block *block;
     while (p->loans_count > 0) {
-        drop_block(mailbox, p->loans[p->loans_first].block);
+        mailbox_drop_block(mailbox, p->loans[p->loans_first].block);
         p->loans_first = (p->loans_first + 1) & (mailbox->lane_slots - 1);
         p->loans_count--;
     }
-    set_remove(&mailbox->lending, peer);
+    core_set_remove(&mailbox->lending, peer);
     while ((block = loans_remove_any(&mailbox->loans, peer)) != NULL)
-        drop_block(mailbox, block);
-}
-
-void mailbox_group_destroy(struct mailbox_group **group_pointer)
-{
-    struct mailbox_group *group = *group_pointer;
-    *group_pointer = NULL;
-    for (uint32_t id = 0; id < group->cores_count; id++) {
-        struct mailbox *mailbox = group->mailboxes[id];
-        for (uint32_t peer = 0; peer < group->cores_count; peer++)
-            drop_loans(mailbox, peer);
-        ZG_CHECK(mailbox->stats.loans_out == 0);
-        loans_fini(&mailbox->loans);
-        alloc_free(mailbox->delayed);
-        alloc_free(mailbox->memory);
-    }
-    for (uint32_t from = 0; from < group->cores_count; from++) {
-        for (uint32_t to = 0; to < group->cores_count; to++) {
-            if (from != to)
-                spsc_fini(&group->lanes[from * group->cores_count + to].queue);
-        }
-    }
-    alloc_free(group->memory);
-}
-
-struct mailbox *mailbox_of(struct mailbox_group *group, uint32_t core_id)
-{
-    ZG_CHECK(core_id < group->cores_count);
-    return group->mailboxes[core_id];
-}
-
-void mailbox_attach(struct mailbox *mailbox, struct arena *arena, mailbox_doorbell_fn doorbell, void *context)
-{
-    ZG_CHECK(mailbox->stats.loans_out == 0);
-    mailbox->arena = arena;
-    mailbox->doorbell = doorbell;
-    mailbox->doorbell_context = context;
-    mailbox->group->arenas[mailbox->id] = arena;
+        mailbox_drop_block(mailbox, block);
 }
 
 /* Sending. */
@@ -369,7 +113,7 @@ static struct msg *reserve_slot(struct mailbox *mailbox, uint32_t peer, enum msg
     ZG_CHECK(msg != NULL);
     p->reserved++;
     *msg = (struct msg){.kind = (uint8_t)kind, .epoch = atomic_load_explicit(&p->out->epoch, memory_order_relaxed)};
-    set_add(&mailbox->dirty, peer);
+    core_set_add(&mailbox->dirty, peer);
     return msg;
 }
 
@@ -409,13 +153,13 @@ static uint32_t reclaim_from(struct mailbox *mailbox, uint32_t peer)
     uint64_t consumed = slots_consumed(p);
     uint32_t count = 0;
     while (p->loans_count > 0 && p->loans[p->loans_first].slot < consumed) {
-        drop_block(mailbox, p->loans[p->loans_first].block);
+        mailbox_drop_block(mailbox, p->loans[p->loans_first].block);
         p->loans_first = (p->loans_first + 1) & (mailbox->lane_slots - 1);
         p->loans_count--;
         count++;
     }
     if (p->loans_count == 0)
-        set_remove(&mailbox->lending, peer);
+        core_set_remove(&mailbox->lending, peer);
     return count;
 }
 
@@ -442,7 +186,7 @@ void mailbox_lend(struct mailbox *mailbox, uint32_t peer, struct msg *msg, struc
     ZG_CHECK(p->loans_count < mailbox->lane_slots);
     p->loans[(p->loans_first + p->loans_count) & (mailbox->lane_slots - 1)] = (struct slot_loan){.block = block_ref(block), .slot = p->last_slot};
     p->loans_count++;
-    set_add(&mailbox->lending, peer);
+    core_set_add(&mailbox->lending, peer);
 }
 
 /* Puts a return into an unpublished RETURN or a new one; false where the reserve is used up. `length` counts the offsets. */
@@ -486,7 +230,7 @@ static void delay_return(struct mailbox *mailbox, uint32_t peer, uint64_t offset
     else
         mailbox->delayed[p->delayed_last].next = index;
     p->delayed_last = index;
-    set_add(&mailbox->delaying, peer);
+    core_set_add(&mailbox->delaying, peer);
     mailbox->stats.returns_delayed++;
 }
 
@@ -500,7 +244,7 @@ static void delayed_remove_first(struct mailbox *mailbox, uint32_t peer)
     mailbox->delayed[index].next = mailbox->delayed_free;
     mailbox->delayed_free = index;
     if (p->delayed_first == 0)
-        set_remove(&mailbox->delaying, peer);
+        core_set_remove(&mailbox->delaying, peer);
 }
 
 void mailbox_return(struct mailbox *mailbox, uint32_t peer, uint64_t offset)
@@ -512,7 +256,7 @@ void mailbox_return(struct mailbox *mailbox, uint32_t peer, uint64_t offset)
 
 static void send_delayed(struct mailbox *mailbox)
 {
-    for (uint32_t peer = set_next(&mailbox->delaying, 0); peer < CORES_MAX; peer = set_next(&mailbox->delaying, peer + 1)) {
+    for (uint32_t peer = core_set_next(&mailbox->delaying, 0); peer < CORE_SET_MAX; peer = core_set_next(&mailbox->delaying, peer + 1)) {
         struct peer *p = &mailbox->peers[peer];
         while (p->delayed_first != 0 && send_return(mailbox, peer, mailbox->delayed[p->delayed_first].offset))
             delayed_remove_first(mailbox, peer);
@@ -542,16 +286,16 @@ uint32_t mailbox_publish(struct mailbox *mailbox)
     ZG_CHECK(!mailbox->is_polling);
     struct core_set to_ring = {0};
     uint32_t published = 0;
-    if (!set_is_empty(&mailbox->delaying))
+    if (!core_set_is_empty(&mailbox->delaying))
         send_delayed(mailbox);
-    for (uint32_t peer = set_next(&mailbox->dirty, 0); peer < CORES_MAX; peer = set_next(&mailbox->dirty, peer + 1)) {
+    for (uint32_t peer = core_set_next(&mailbox->dirty, 0); peer < CORE_SET_MAX; peer = core_set_next(&mailbox->dirty, peer + 1)) {
         if (publish_to(mailbox, peer, &published))
-            set_add(&to_ring, peer);
+            core_set_add(&to_ring, peer);
     }
     mailbox->dirty = (struct core_set){0};
     mailbox->stats.published += published;
     /* A doorbell may be a system call, so it waits until everybody has its messages. */
-    for (uint32_t peer = set_next(&to_ring, 0); peer < CORES_MAX; peer = set_next(&to_ring, peer + 1)) {
+    for (uint32_t peer = core_set_next(&to_ring, 0); peer < CORE_SET_MAX; peer = core_set_next(&to_ring, peer + 1)) {
         if (mailbox->doorbell == NULL)
             continue;
         mailbox->stats.doorbells++;
@@ -573,7 +317,7 @@ static void take_returns(struct mailbox *mailbox, uint32_t from, const struct ms
         if (block == NULL)
             mailbox->stats.returns_unknown++;
         else
-            drop_block(mailbox, block);
+            mailbox_drop_block(mailbox, block);
     }
 }
 
@@ -617,7 +361,7 @@ static uint32_t poll_lane(struct mailbox *mailbox, uint32_t from, uint32_t messa
 static void take_pending(struct mailbox *mailbox)
 {
     struct waker *waker = &mailbox->group->wakers[mailbox->id];
-    for (uint32_t word = 0; word < SET_WORDS; word++) {
+    for (uint32_t word = 0; word < CORE_SET_WORDS; word++) {
         /* An idle core only reads here, so the line stays in its cache until somebody has news. */
         if (atomic_load_explicit(&waker->pending[word], memory_order_relaxed) != 0)
             mailbox->ready.words[word] |= atomic_exchange_explicit(&waker->pending[word], 0, memory_order_seq_cst);
@@ -629,19 +373,19 @@ uint32_t mailbox_poll(struct mailbox *mailbox, uint32_t messages_max, mailbox_ha
     ZG_CHECK(!mailbox->is_polling);
     uint32_t taken = 0;
     take_pending(mailbox);
-    if (set_is_empty(&mailbox->ready))
+    if (core_set_is_empty(&mailbox->ready))
         return 0;
     mailbox->is_polling = true;
-    while (taken < messages_max && !set_is_empty(&mailbox->ready)) {
-        uint32_t from = set_next(&mailbox->ready, mailbox->next_from);
-        if (from == CORES_MAX)
-            from = set_next(&mailbox->ready, 0);
+    while (taken < messages_max && !core_set_is_empty(&mailbox->ready)) {
+        uint32_t from = core_set_next(&mailbox->ready, mailbox->next_from);
+        if (from == CORE_SET_MAX)
+            from = core_set_next(&mailbox->ready, 0);
         uint32_t batch = messages_max - taken < LANE_BATCH ? messages_max - taken : LANE_BATCH;
         uint32_t count = poll_lane(mailbox, from, batch, handler, context);
         if (count < batch)
-            set_remove(&mailbox->ready, from);
+            core_set_remove(&mailbox->ready, from);
         taken += count;
-        mailbox->next_from = from + 1 == CORES_MAX ? 0 : from + 1;
+        mailbox->next_from = from + 1 == CORE_SET_MAX ? 0 : from + 1;
     }
     mailbox->is_polling = false;
     mailbox->stats.taken += taken;
@@ -651,7 +395,7 @@ uint32_t mailbox_poll(struct mailbox *mailbox, uint32_t messages_max, mailbox_ha
 uint32_t mailbox_reclaim(struct mailbox *mailbox)
 {
     uint32_t count = 0;
-    for (uint32_t peer = set_next(&mailbox->lending, 0); peer < CORES_MAX; peer = set_next(&mailbox->lending, peer + 1))
+    for (uint32_t peer = core_set_next(&mailbox->lending, 0); peer < CORE_SET_MAX; peer = core_set_next(&mailbox->lending, peer + 1))
         count += reclaim_from(mailbox, peer);
     return count;
 }
@@ -660,7 +404,7 @@ uint32_t mailbox_reclaim(struct mailbox *mailbox)
 
 static bool has_sendable_return(struct mailbox *mailbox)
 {
-    for (uint32_t peer = set_next(&mailbox->delaying, 0); peer < CORES_MAX; peer = set_next(&mailbox->delaying, peer + 1)) {
+    for (uint32_t peer = core_set_next(&mailbox->delaying, 0); peer < CORE_SET_MAX; peer = core_set_next(&mailbox->delaying, peer + 1)) {
         struct peer *p = &mailbox->peers[peer];
         if (slot_fifo_has_room(&p->returns, p))
             return true;
@@ -668,13 +412,23 @@ static bool has_sendable_return(struct mailbox *mailbox)
     return false;
 }
 
+bool mailbox_has_news(struct mailbox *mailbox)
+{
+    struct waker *waker = &mailbox->group->wakers[mailbox->id];
+    uint64_t pending = 0;
+    /* Only a hint for a core that spins, so relaxed loads do. */
+    for (uint32_t word = 0; word < CORE_SET_WORDS; word++)
+        pending |= atomic_load_explicit(&waker->pending[word], memory_order_relaxed);
+    return pending != 0 || !core_set_is_empty(&mailbox->ready);
+}
+
 bool mailbox_sleep_begin(struct mailbox *mailbox)
 {
     struct waker *waker = &mailbox->group->wakers[mailbox->id];
-    if (!set_is_empty(&mailbox->dirty) || !set_is_empty(&mailbox->ready) || has_sendable_return(mailbox))
+    if (!core_set_is_empty(&mailbox->dirty) || !core_set_is_empty(&mailbox->ready) || has_sendable_return(mailbox))
         return false;
     (void)atomic_exchange_explicit(&waker->sleeping, 1, memory_order_seq_cst);
-    for (uint32_t word = 0; word < SET_WORDS; word++) {
+    for (uint32_t word = 0; word < CORE_SET_WORDS; word++) {
         if (atomic_load_explicit(&waker->pending[word], memory_order_seq_cst) != 0) {
             mailbox_sleep_end(mailbox);
             return false;
@@ -723,11 +477,11 @@ void mailbox_reset_peer(struct mailbox *mailbox, uint32_t peer)
     spsc_rewind(&p->out->queue);
     (void)discard(p->out);
     mailbox->stats.stale_epoch += discard(p->in);
-    drop_loans(mailbox, peer);
+    mailbox_drop_loans(mailbox, peer);
     while (p->delayed_first != 0)
         delayed_remove_first(mailbox, peer);
-    set_remove(&mailbox->dirty, peer);
-    set_remove(&mailbox->ready, peer);
+    core_set_remove(&mailbox->dirty, peer);
+    core_set_remove(&mailbox->ready, peer);
     p->last = NULL;
     p->open_return = NULL;
     p->credits_free = mailbox->group->credits;
