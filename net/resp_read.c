@@ -214,5 +214,7 @@ bool resp_value_equals(const struct resp_value *value, const char *text)
 
 bool resp_value_integer(const struct resp_value *value, int64_t *integer)
 {
-    return value->bytes != NULL && value->type != ',' && value->type != '(' && value->type != '-' && parse_integer(value->bytes, value->length, integer);
+    if (value->bytes == NULL || value->type == ',' || value->type == '(' || value->type == '-' || value->type == '!')
+        return false;
+    return parse_integer(value->bytes, value->length, integer);
 }

@@ -42,5 +42,5 @@ uint32_t resp_value_elements(const struct resp_value *value);
 /* Is this a text (+ - $ ! =, but no null) equal to `text`, ASCII case aside? */
 bool resp_value_equals(const struct resp_value *value, const char *text);
 
-/* The integer of a : or of a text that is one in decimal. False where it is none; *integer is then untouched. */
+/* The integer of a : or of a text (+ $ =) that is one in decimal. False where it is none; *integer is then untouched. */
 bool resp_value_integer(const struct resp_value *value, int64_t *integer) ZG_NODISCARD;

@@ -159,6 +159,7 @@ static enum resp_result command_cut(struct resp_command_state *state, uint32_t p
     state->position = position;
     state->args_left = args_left;
     state->needed = needed;
+    state->line_bytes = 0;
     return RESP_MORE;
 }
 
@@ -167,8 +168,9 @@ static const char *const too_big_texts[] = {"Protocol error: too big mbulk count
 static const char *const invalid_texts[] = {"Protocol error: invalid multibulk length", "Protocol error: invalid bulk length"};
 
 /* Reads the header at `position` where the plain reading failed. RESP_DONE: *value and *bytes are set; else what the scan returns. */
-__attribute__((cold, noinline)) static enum resp_result read_odd_header(struct resp_command_scanner *scanner, struct resp_command_state *state, const uint8_t *data,
-                                                                        uint32_t length, uint32_t position, uint32_t args_left, uint32_t *value, uint32_t *bytes)
+__attribute__((cold, noinline)) static enum resp_result read_odd_header(struct resp_command_scanner *scanner, struct resp_command_state *state,
+                                                                        const uint8_t *data, uint32_t length, uint32_t position,
+                                                                        uint32_t args_left, uint32_t *value, uint32_t *bytes)
 {
     bool is_bulk = position > 0;
     int64_t number = 0;
@@ -178,8 +180,9 @@ __attribute__((cold, noinline)) static enum resp_result read_odd_header(struct r
         /* Where the largest command leaves no room for the rest of the header, the command is too large whatever follows. */
         if (length >= scanner->limits.request_max)
             return command_error(scanner, invalid_texts[is_bulk]);
+        (void)command_cut(state, position, args_left, length + 1);
         state->line_bytes = searched;
-        return command_cut(state, position, args_left, length + 1);
+        return RESP_MORE;
     case HEADER_TOO_BIG:
         return command_error(scanner, too_big_texts[is_bulk]);
     case HEADER_INVALID:
@@ -194,8 +197,8 @@ __attribute__((cold, noinline)) static enum resp_result read_odd_header(struct r
 }
 
 /* Scans arguments from `position` on, args_left > 0. With `collect` position is that of the first argument and scanner->args is filled. */
-static inline enum resp_result scan_args(struct resp_command_scanner *scanner, struct resp_command_state *state, const uint8_t *data, uint32_t length,
-                                         uint32_t position, uint32_t args_left, const bool collect)
+static inline enum resp_result scan_args(struct resp_command_scanner *scanner, struct resp_command_state *state, const uint8_t *data,
+                                         uint32_t length, uint32_t position, uint32_t args_left, const bool collect)
 {
     const uint32_t bulk_max = scanner->limits.bulk_max;
     const uint64_t request_max = scanner->limits.request_max;
@@ -349,8 +352,8 @@ static enum resp_result split_inline(struct resp_command_scanner *scanner, const
 }
 
 /* A line ended by LF or CR LF. As in Redis a NUL hides the line end, so such a line only ever becomes too big. */
-__attribute__((cold, noinline)) static enum resp_result scan_inline(struct resp_command_scanner *scanner, struct resp_command_state *state, const uint8_t *data,
-                                                                    uint32_t length)
+__attribute__((cold, noinline)) static enum resp_result scan_inline(struct resp_command_scanner *scanner, struct resp_command_state *state,
+                                                                    const uint8_t *data, uint32_t length)
 {
     uint32_t line_max = scanner->limits.inline_max < scanner->limits.request_max ? scanner->limits.inline_max : scanner->limits.request_max - 1;
     uint32_t searchable = length > line_max ? line_max + 1 : length;
@@ -371,7 +374,7 @@ enum resp_result resp_scan_command(struct resp_command_scanner *scanner, struct 
 {
     scanner->is_inline = false;
     if (length == 0 || length < state->needed) {
-        state->needed = length == 0 ? 1 : state->needed;
+        state->needed = state->needed > 0 ? state->needed : 1;
         return RESP_MORE;
     }
     enum resp_result result;
@@ -581,7 +584,10 @@ static uint64_t reply_bytes_left_min(const struct resp_reply_state *state)
     uint64_t others = (state->elements_left - 1) * ELEMENT_BYTES_MIN;
     if (state->bulk_left > 0)
         return state->bulk_left + others;
-    return (state->line_type != 0 ? 1 : ELEMENT_BYTES_MIN) + others;
+    if (state->line_type == 0)
+        return ELEMENT_BYTES_MIN + others;
+    bool has_cr = state->line_bytes > 0 && (is_text_type(state->line_type) || state->line[state->line_bytes - 1] == '\r');
+    return (has_cr ? 1 : 2) + others;
 }
 
 enum resp_result resp_scan_reply(struct resp_reply_state *state, const uint8_t *data, uint32_t length, uint32_t *consumed)
@@ -595,12 +601,13 @@ enum resp_result resp_scan_reply(struct resp_reply_state *state, const uint8_t *
         }
         *state = (struct resp_reply_state){.elements_left = 1};
     }
-    const uint8_t *at = scan_elements(state, data, data + length);
-    if (at == NULL) {
-        *consumed = 0;
-        return RESP_ERROR;
+    *consumed = 0;
+    if (length > 0) { /* data may be NULL where there is nothing */
+        const uint8_t *at = scan_elements(state, data, data + length);
+        if (at == NULL)
+            return RESP_ERROR;
+        *consumed = (uint32_t)(at - data);
     }
-    *consumed = (uint32_t)(at - data);
     if (state->elements_left == 0) {
         *state = (struct resp_reply_state){.type = state->type};
         return RESP_DONE;

@@ -1,5 +1,6 @@
 /*
- * Owns the writer's buffer, which doubles; runs on whichever core owns the writer. Numbers are formatted by hand: no locale, and no printf for lengths.
+ * Owns the writer's buffer, which doubles; runs on whichever core owns the writer. Lengths and integers are formatted by hand, since a printf
+ * a header would cost more than the rest of a reply.
  */
 #include "net/resp_write.h"
 
