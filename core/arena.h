@@ -33,14 +33,17 @@ _Static_assert(sizeof(struct block) == 32, "the header is half a cache line");
 
 struct arena; /* opaque: arena.c */
 
-/* bytes_max: the most that blocks may hold at once, counted by block size; 1 MiB .. 64 GiB. `core_id` is only for reports. */
+/* bytes_max: the most that blocks may hold at once, 1 MiB .. 64 GiB. A block below 1 MiB counts by its size, a larger one by the bytes asked for (with the header, in whole
+ * pages of 4 KiB). Pages of free blocks that are kept for reuse do not count, but are given back rather than that pages in use and kept exceed the maximum. Reserves
+ * about 40 times bytes_max of address space and no memory. Ends the process where the system has no address space. `core_id` is only for reports. */
 struct arena *arena_create(uint32_t core_id, uint64_t bytes_max);
 
 /* Sets *arena to NULL. All blocks must have been put. */
 void arena_destroy(struct arena **arena);
 
 /* A block with room for at least data_bytes, refs = 1, length = 0, next = NULL, flags, offset and user 0; its data is not
- * initialised. NULL where data_bytes exceeds the largest class or bytes_max would be exceeded (counted). */
+ * initialised. NULL where data_bytes exceeds the largest class, bytes_max would be exceeded or the system has no memory (counted). The holder of a block of 1 MiB or
+ * more should not use more than it asked for, though block_capacity() is there: the rest is not counted. */
 struct block *arena_get(struct arena *arena, uint32_t data_bytes) ZG_NODISCARD;
 
 /* Drops one reference and sets *block to NULL; the last one frees it. */
@@ -65,7 +68,9 @@ struct block *arena_block_of(const struct arena *arena, const void *data);
 uint64_t arena_offset_of(const struct arena *arena, const void *data);
 const uint8_t *arena_at(const struct arena *arena, uint64_t offset);
 
-/* Gives pages of free blocks back beyond the reserve; call about once a second. Returns the bytes released. */
+/* Gives pages of free blocks back: what was free during the whole time since the last call, beyond a reserve per class (1 MiB for blocks below 64 KiB, 4 MiB for larger
+ * ones), about 32 MiB a call, so that a call takes some milliseconds at most (one block may be larger). Call about once a second, and sooner where it returned more than 0.
+ * Returns the bytes released. */
 uint64_t arena_trim(struct arena *arena);
 
 uint64_t arena_bytes_held(const struct arena *arena); /* sum of the sizes of held blocks */
