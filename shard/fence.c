@@ -9,8 +9,8 @@
  * A slot is here while it has anything of these, or a key fence. Order rests on the following:
  *  - Nothing is added to the waiters of a key fence while whole.waiters is not empty or `whole` is up: so what waits in a key fence is older than what waits in its slot. A key fence that ends under
  *    a slot fence therefore puts its waiters in front of those of the slot, and whole.waiters moves only when no key fence of the slot is left.
- *  - All redirected legs of a slot that are out are out at one node, so they come back in the order in which they were sent. A leg that comes back a second time (`again`) came back the first time before any leg
- *    that now comes back from the old link for the first time (`first`): it goes first.
+ *  - All redirected legs of a slot that are out are out at one node, so they come back in the order in which they were sent. A leg that comes back from there (`again`) is older than any that could not go while it was
+ *    out (`first`): it goes first. A leg after a pause goes last: the others were sent before it was told to come again. When none is out any more, both become one queue in this order, and the next can go.
  *  - What ends is put into the list `ready` and worked off by drain(), which does not nest: so callbacks may call everything here.
  */
 #include "shard/fence.h"
@@ -21,6 +21,9 @@
 #include "core/hash.h"
 #include "core/list.h"
 #include "core/pool.h"
+
+/* How a leg that holds a fence stands: out at a node, or in a pause. */
+enum hold { HOLD_NONE, HOLD_OUT, HOLD_PAUSED };
 
 enum {
     DEPENDENCIES_PER_FENCE = 4, /* on average; usual are one or two */
@@ -54,7 +57,7 @@ struct fence_at_slot {
     struct waiter_queue again;
     struct waiter_queue first;
     uint64_t target;               /* the node where the legs counted by out_count are */
-    uint32_t out_count;            /* redirected legs that are sent and have no outcome */
+    uint32_t out_count;            /* redirected legs that are sent and have no outcome; paused and waiting ones are not counted */
     uint32_t key_fences_count;
     uint16_t slot;
 };
@@ -366,17 +369,17 @@ static void work_key_fence(struct fence_table *table, struct fence *fence)
     make_ready(table->state, &at_slot->whole);
 }
 
-/* Redirected legs go in order, as long as all that are out go to one node. */
+/* Once none is out, redirected legs go in order, as many as go to one node. What comes back from now on is older than what is left. */
 static void emit_redirects(struct fence_table *table, struct fence_at_slot *at_slot)
 {
-    for (;;) {
-        struct waiter_queue *queue = queue_is_empty(&at_slot->again) ? &at_slot->first : &at_slot->again;
-        if (queue_is_empty(queue))
-            return;
-        uint64_t target = table->ops->target_of(table->context, queue->head);
+    if (at_slot->out_count > 0)
+        return;
+    queue_prepend(&at_slot->first, &at_slot->again);
+    while (!queue_is_empty(&at_slot->first) && queue_is_empty(&at_slot->again)) {
+        uint64_t target = table->ops->target_of(table->context, at_slot->first.head);
         if (at_slot->out_count > 0 && target != at_slot->target)
             return;
-        struct fence_waiter *leg = queue_pop(queue);
+        struct fence_waiter *leg = queue_pop(&at_slot->first);
         waiter_leaves(table);
         at_slot->target = target;
         at_slot->out_count++;
@@ -513,45 +516,59 @@ enum fence_verdict fence_raise(struct fence_table *table, enum fence_scope scope
     return FENCE_WAIT;
 }
 
-/* Drops one hold of the fence of a scope; the leg is no longer counted as out. */
-static void drop_hold(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash)
+/* Drops one hold of the fence of a scope; a leg that was out is no longer counted as such. */
+static void drop_hold(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, enum hold hold)
 {
     struct fence *fence = find_fence(table->state, scope_of(scope, key_hash), slot, key_hash);
-    ZG_CHECK(fence && fence->holds_count > 0 && fence->at_slot->out_count > 0);
+    ZG_CHECK(fence && fence->holds_count > 0 && (hold == HOLD_PAUSED || fence->at_slot->out_count > 0));
     struct fence_at_slot *at_slot = fence->at_slot;
     fence->holds_count--;
-    at_slot->out_count--;
+    at_slot->out_count -= hold == HOLD_OUT ? 1u : 0u;
     if (!fence_is_up(fence))
         make_ready(table->state, fence);
     if (at_slot->out_count == 0)
         make_ready(table->state, &at_slot->whole);
 }
 
-enum fence_verdict fence_redirect(struct fence_table *table, const struct fence_redirect *redirect, struct fence_waiter *leg)
+/* Raises the fence, with its dependency. NULL: no room, nothing has changed. */
+static struct fence *raise_for(struct fence_table *table, const struct fence_redirect *redirect)
 {
-    const bool is_again = redirect->held != FENCE_NONE;
-    ZG_CHECK(redirect->slot < FENCE_SLOTS_COUNT && redirect->scope != FENCE_NONE);
     bool is_new;
+    ZG_CHECK(redirect->slot < FENCE_SLOTS_COUNT && redirect->scope != FENCE_NONE);
     struct fence *fence = find_or_create_fence(table, scope_of(redirect->scope, redirect->key_hash), redirect->slot, redirect->key_hash, &is_new);
     if (!fence)
-        return full(table);
-    struct fence_at_slot *at_slot = fence->at_slot;
+        return NULL;
     const bool was_up = fence_is_up(fence);
-    const uint32_t others_out = at_slot->out_count - (is_again ? 1u : 0u);
-    const bool must_wait = !queue_is_empty(&at_slot->again) || !queue_is_empty(&at_slot->first) || (others_out > 0 && at_slot->target != redirect->target);
-    if ((must_wait && table->waiters_count >= table->waiters_max) ||
-        (redirect->answered_seq < redirect->link_seq && !fence_depend(table, fence, redirect->link_key, redirect->link_seq))) {
+    if (redirect->answered_seq < redirect->link_seq && !fence_depend(table, fence, redirect->link_key, redirect->link_seq)) {
         if (is_new)
             fence_discard_unused(table, fence);
-        return full(table);
+        return NULL;
     }
     table->raised_count += was_up ? 0u : 1u;
+    return fence;
+}
+
+/* The leg has held `held` as `hold` says, and now goes to a node or waits for it. */
+static enum fence_verdict leave(struct fence_table *table, const struct fence_redirect *redirect, enum hold hold, struct fence_waiter *leg)
+{
+    ZG_CHECK(redirect->slot < FENCE_SLOTS_COUNT);
+    struct fence_at_slot *at_slot = table->state->at_slot[redirect->slot];
+    const uint32_t others_out = at_slot ? at_slot->out_count - (hold == HOLD_OUT ? 1u : 0u) : 0;
+    const bool must_wait = at_slot && (!queue_is_empty(&at_slot->again) || !queue_is_empty(&at_slot->first) || (others_out > 0 && at_slot->target != redirect->target));
+    if (must_wait && table->waiters_count >= table->waiters_max)
+        return full(table);
+    struct fence *fence = raise_for(table, redirect);
+    if (!fence)
+        return full(table);
+    at_slot = fence->at_slot;
     fence->holds_count++;
-    if (is_again)
-        drop_hold(table, redirect->held, redirect->slot, redirect->key_hash);
+    if (hold != HOLD_NONE)
+        drop_hold(table, redirect->held, redirect->slot, redirect->key_hash, hold);
     enum fence_verdict verdict = FENCE_PASS;
     if (must_wait) {
-        verdict = wait_in(table, is_again ? &at_slot->again : &at_slot->first, leg);
+        verdict = wait_in(table, hold == HOLD_OUT ? &at_slot->again : &at_slot->first, leg);
+        if (at_slot->out_count == 0)
+            make_ready(table->state, &at_slot->whole);
     } else {
         at_slot->target = redirect->target;
         at_slot->out_count++;
@@ -560,9 +577,38 @@ enum fence_verdict fence_redirect(struct fence_table *table, const struct fence_
     return verdict;
 }
 
+enum fence_verdict fence_redirect(struct fence_table *table, const struct fence_redirect *redirect, struct fence_waiter *leg)
+{
+    return leave(table, redirect, redirect->held == FENCE_NONE ? HOLD_NONE : HOLD_OUT, leg);
+}
+
+enum fence_verdict fence_pause(struct fence_table *table, const struct fence_redirect *redirect)
+{
+    struct fence *fence = raise_for(table, redirect);
+    if (!fence)
+        return full(table);
+    fence->holds_count++;
+    if (redirect->held != FENCE_NONE)
+        drop_hold(table, redirect->held, redirect->slot, redirect->key_hash, HOLD_OUT);
+    drain(table);
+    return FENCE_PASS;
+}
+
+enum fence_verdict fence_resume(struct fence_table *table, const struct fence_redirect *redirect, struct fence_waiter *leg)
+{
+    ZG_CHECK(redirect->held != FENCE_NONE);
+    return leave(table, redirect, HOLD_PAUSED, leg);
+}
+
+void fence_release_paused(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash)
+{
+    drop_hold(table, scope, slot, key_hash, HOLD_PAUSED);
+    drain(table);
+}
+
 void fence_release(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash)
 {
-    drop_hold(table, scope, slot, key_hash);
+    drop_hold(table, scope, slot, key_hash, HOLD_OUT);
     drain(table);
 }
 

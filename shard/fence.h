@@ -6,13 +6,15 @@
  *
  * The rules for the caller:
  *  - Every new leg with a key asks fence_admit before it is put into a batch. A leg that was emitted has passed: it does not ask again.
- *  - A leg answered by MOVED (FENCE_SLOT) or ASK (FENCE_KEY), or that will be repeated after TRYAGAIN, CLUSTERDOWN and the like
- *    (FENCE_SLOT for several keys), calls fence_redirect; PASS: it is sent now, WAIT: emit_redirect is called for it later.
+ *  - A leg answered by MOVED (FENCE_SLOT) or ASK (FENCE_KEY) calls fence_redirect; PASS: it is sent now, WAIT: emit_redirect is called for it later.
  *    It remembers the scope, and holds the fence until its outcome: exactly one fence_release, whatever the outcome is (an error, a
  *    time-out of the leg, an expiry). Redirected again it calls fence_redirect with `held` set, and owes still one release, of the new scope.
  *    FULL: nothing has changed (what it held before is still held); it is answered with an error, after which later legs go on.
- *  - Whenever the locator's node for a slot changes on this core (MOVED, a new snapshot) and some other link of this core to the former node
- *    (that of the other protocol) has unanswered legs, fence_raise is called for the slot and that link too.
+ *  - A leg that will be repeated after a pause (TRYAGAIN, CLUSTERDOWN and the like; FENCE_SLOT where it has several keys) calls fence_pause, and when the pause is over fence_resume. If it has its outcome within the pause,
+ *    fence_release_paused takes the place of both.
+ *  - Before the locator's node for a slot changes on this core (MOVED: after fence_redirect; a new snapshot), fence_raise is called for the slot and every link of this core to the former node (both protocols) that has
+ *    unanswered legs. On FULL, of fence_redirect too, the locator keeps the former node for now: legs go there behind the others and are answered by MOVED. Order is kept, only later.
+ *  - A link that is lost: its legs are failed or redirected to the next link to the same node, in their order and without a dependency (answered_seq = link_seq), then fence_link_gone.
  *  - A link reports by fence_link_progress once for each batch of replies, and by fence_link_gone when it has closed and its legs are answered.
  *
  * What cannot be helped: legs for the same key that are already in flight behind a leg that gets TRYAGAIN, or a slot that comes back to the old
@@ -50,8 +52,8 @@ struct fence_waiter {
  * those not yet emitted stay ahead of new arrivals. A callback puts its leg into the batch before it does anything else. */
 struct fence_ops {
     void (*emit)(void *context, struct fence_waiter *waiter);          /* a new leg may go: to the node the locator names now */
-    void (*emit_redirect)(void *context, struct fence_waiter *waiter); /* a redirected leg that had to wait may go, to target_of */
-    uint64_t (*target_of)(void *context, struct fence_waiter *waiter); /* the node where a waiting redirected leg would go now; calls nothing of the table */
+    void (*emit_redirect)(void *context, struct fence_waiter *waiter); /* a redirected leg that had to wait may go, to target_of: as a new leg would, without ASKING, since what MOVED or ASK said may be out of date */
+    uint64_t (*target_of)(void *context, struct fence_waiter *waiter); /* the node the locator names now for a waiting redirected leg; calls nothing of the table */
 };
 
 struct fence;
@@ -107,6 +109,13 @@ struct fence_redirect {
 
 /* A leg leaves its channel: raises the fence and holds it. PASS: to be sent to `target` at once. WAIT: other redirected legs of the slot are still out at another node; emitted by emit_redirect. */
 enum fence_verdict fence_redirect(struct fence_table *table, const struct fence_redirect *redirect, struct fence_waiter *leg) ZG_NODISCARD;
+
+/* A leg leaves its channel and will go on later: raises the fence and holds it, out at no node. PASS, or FULL as above. `target` is not used. */
+enum fence_verdict fence_pause(struct fence_table *table, const struct fence_redirect *redirect) ZG_NODISCARD;
+
+/* The pause is over: as fence_redirect with `held` as in fence_pause, but where it has to wait it goes last, and the dependency may be none (answered_seq = link_seq). PASS, WAIT, or FULL: it is still paused. */
+enum fence_verdict fence_resume(struct fence_table *table, const struct fence_redirect *redirect, struct fence_waiter *leg) ZG_NODISCARD;
+void fence_release_paused(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash);
 
 /* A leg that holds `scope` has its outcome. It must not be waiting in the table. */
 void fence_release(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash);
