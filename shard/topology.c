@@ -171,9 +171,11 @@ static void match_shards(struct build *build)
         if (overlap->slots_count * 2 > build->previous->shards[overlap->previous_shard].slots_count)
             inherit(build, overlap->shard, overlap->previous_shard);
     }
+    for (uint16_t shard = 0; shard < view->shards_count; shard++)
+        if (had_this_primary(build, shard))
+            inherit(build, shard, previous_shard_of(build, view->shards[shard].primary));
     for (uint16_t node = 0; node < view->nodes_count; node++)
-        if (had_this_primary(build, view->nodes[node].shard))
-            inherit(build, view->nodes[node].shard, previous_shard_of(build, node));
+        inherit(build, view->nodes[node].shard, previous_shard_of(build, node));
 }
 
 struct keyed {

@@ -121,6 +121,7 @@ void topology_view_resolve(struct topology_view *view, const struct topology *cu
         if (place == NODE_NONE || !view->nodes[place].host_is_assumed || view->nodes[place].port != known->port)
             continue;
         memcpy(view->nodes[place].host, known->host, sizeof known->host);
+        view->nodes[place].host_is_assumed = false;
         changed = true;
     }
     if (!changed)
@@ -141,13 +142,13 @@ static uint64_t identity(const struct view_node *node)
     return node->id[0] ? node_index_hash_id(node->id) : node_index_hash_address(node->host, node->port);
 }
 
-/* An assumed host is known to the node that we asked only by us, so it cannot be confirmed by others: the port alone counts. */
-static uint64_t address(const struct view_node *node)
+/* An assumed host comes from us, so other nodes cannot confirm it: while a view is judged the port alone counts. Once installed the host is the one in use. */
+static uint64_t address(const struct view_node *node, bool is_installed)
 {
-    return node->host_is_assumed ? hash_u64(node->port) : node_index_hash_address(node->host, node->port);
+    return node->host_is_assumed && !is_installed ? hash_u64(node->port) : node_index_hash_address(node->host, node->port);
 }
 
-static struct fingerprints fingerprints_of(const struct topology_view *view)
+static struct fingerprints fingerprints_of(const struct topology_view *view, bool is_installed)
 {
     struct fingerprints prints = {0};
     uint64_t primaries[TOPOLOGY_SHARDS_MAX];
@@ -155,7 +156,7 @@ static struct fingerprints fingerprints_of(const struct topology_view *view)
         const struct view_node *primary = view->shards[i].primary == NODE_NONE ? NULL : &view->nodes[view->shards[i].primary];
         primaries[i] = primary ? identity(primary) : 0;
         if (primary && view->shards[i].slots_count > 0)
-            prints.routes += fact(FACT_ADDRESS, primaries[i], address(primary));
+            prints.routes += fact(FACT_ADDRESS, primaries[i], address(primary, is_installed));
     }
     for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++)
         if (view->slot_shard[slot] != SHARD_NONE)
@@ -163,7 +164,7 @@ static struct fingerprints fingerprints_of(const struct topology_view *view)
     prints.details = prints.routes;
     for (uint32_t i = 0; i < view->nodes_count; i++) {
         const struct view_node *node = &view->nodes[i];
-        uint64_t place = fact(FACT_ADDRESS, address(node), primaries[node->shard]);
+        uint64_t place = fact(FACT_ADDRESS, address(node, is_installed), primaries[node->shard]);
         prints.details += fact(FACT_NODE + (node->is_primary ? 1U : 0U) + (node->is_failed ? 2U : 0U), identity(node), place);
     }
     /* 0 stands for none. */
@@ -282,7 +283,7 @@ enum topology_verdict topology_judge_view(struct topology_judge *judge, const st
         return TOPOLOGY_REJECT;
     }
 
-    struct fingerprints prints = fingerprints_of(view);
+    struct fingerprints prints = fingerprints_of(view, false);
     if (judge->has_installed && prints.routes == judge->installed_routes) {
         remove_source(judge, source);
         /* Nothing to route anew; the epoch is remembered, so that what is older than this is known as such. */
@@ -314,7 +315,7 @@ enum topology_verdict topology_judge_view(struct topology_judge *judge, const st
 
 void topology_judge_installed(struct topology_judge *judge, const struct topology_view *view)
 {
-    struct fingerprints prints = fingerprints_of(view);
+    struct fingerprints prints = fingerprints_of(view, true);
     /* Another cluster may begin with a lower epoch; an unknown one leaves what is known. */
     if (prints.routes != judge->installed_routes && view->current_epoch != 0)
         judge->installed_epoch = view->current_epoch;

@@ -57,8 +57,8 @@ enum status topology_view_add_slots(struct topology_view *view, uint16_t shard, 
 uint16_t topology_view_node_of_id(const struct topology_view *view, const char *id);
 uint16_t topology_view_node_at(const struct topology_view *view, const char *host, uint16_t port);
 
-/* Nodes whose host is assumed get the one that `current` (NULL: nothing happens) has for their id and port, so that the view of a node that does not know its own
- * address is not taken for a change. To be called before the view is judged. */
+/* Nodes whose host is assumed get the one that `current` (NULL: nothing happens) has for their id and port, and it is no longer assumed: so the view of a node that does not know
+ * its own address, or of a cluster without names asked at another address, is not taken for a change. To be called before the view is judged. */
 void topology_view_resolve(struct topology_view *view, const struct topology *current);
 
 /*
