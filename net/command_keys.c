@@ -1,6 +1,7 @@
 /*
- * Where the keys of a command are: by its key specs, which COMMAND of Redis describes, and by hand for the three commands whose specs say "unknown" or "incomplete".
- * Pure functions of any core. Source: redis.io/docs/reference/key-specs; the answers are those of COMMAND GETKEYS of redis-server 7.0.15.
+ * Where the keys of a command are: by its key specs, which COMMAND of Redis describes, and by hand for the three commands whose specs
+ * say "unknown" or "incomplete". Pure functions of any core. Source: redis.io/docs/reference/key-specs; the answers are those of
+ * COMMAND GETKEYS of redis-server 7.0.15.
  */
 #include <string.h>
 
@@ -35,7 +36,8 @@ static bool arg_is(const struct command_args *args, uint32_t i, const char *word
     return true;
 }
 
-/* A count of keys as Redis's string2ll reads one: digits only, no leading zero. Counts above the number of arguments are as good as any other wrong one, so that ten digits are enough. */
+/* A count of keys as Redis's string2ll reads one: digits only, no leading zero. Counts above the number of arguments are as good as any
+ * other wrong one, so that ten digits are enough. */
 static bool arg_count(const struct command_args *args, uint32_t i, int64_t *value)
 {
     uint32_t length = args->args[i].length;
@@ -51,7 +53,8 @@ static bool arg_count(const struct command_args *args, uint32_t i, int64_t *valu
     return true;
 }
 
-/* The argument behind the keyword; 0 where it is not there. The last argument is never the keyword (nor the first, from the end): a keyword with nothing behind it names no key. */
+/* The argument behind the keyword; 0 where it is not there. The last argument is never the keyword (nor the first, from the end): a
+ * keyword with nothing behind it names no key. */
 static int64_t keyword_find(const struct key_spec *spec, const struct command_args *args)
 {
     int64_t count = args->count;
@@ -146,7 +149,7 @@ static enum status migrate_keys(const struct command_args *args, struct position
 
 enum status command_keys(const struct command *command, const struct command_args *args, uint32_t *positions, uint32_t positions_max, uint32_t *count)
 {
-    struct positions found = { .at = positions, .max = positions_max };
+    struct positions found = {.at = positions, .max = positions_max};
     *count = 0;
     if (command->key_first_simple > 0) {
         if (command->key_first_simple >= args->count)
@@ -181,7 +184,8 @@ enum status command_keys(const struct command *command, const struct command_arg
     return STATUS_OK;
 }
 
-/* XREAD [COUNT n] [BLOCK ms] STREAMS ... and XREADGROUP GROUP group consumer ... : BLOCK counts only where the server reads an option, not as the name of a group or of a stream. */
+/* XREAD [COUNT n] [BLOCK ms] STREAMS ... and XREADGROUP GROUP group consumer ... : BLOCK counts only where the server reads an option,
+ * not as the name of a group or of a stream. */
 static bool stream_read_blocks(const struct command_args *args, uint32_t first)
 {
     for (uint32_t i = first; i < args->count; i++) {

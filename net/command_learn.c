@@ -1,8 +1,9 @@
 /*
- * Completes the command table from a backend's COMMAND reply, before the table is published. The reply is read twice by the same code: the first pass only checks and counts, so that a malformed
- * reply changes nothing. Runs at start, on one thread.
+ * Completes the command table from a backend's COMMAND reply, before the table is published. The reply is read twice by the same code:
+ * the first pass only checks and counts, so that a malformed reply changes nothing. Runs at start, on one thread.
  *
- * A command is an array of: name, arity, flags, first key, last key, step (Redis 2.8.13), ACL categories (6.0), tips, key specs, subcommands (7.0). What is behind those is passed over.
+ * A command is an array of: name, arity, flags, first key, last key, step (Redis 2.8.13), ACL categories (6.0), tips, key specs,
+ * subcommands (7.0). What is behind those is passed over.
  */
 #include <string.h>
 
@@ -18,17 +19,17 @@ enum {
 struct learn {
     struct command_table *table;
     struct resp_cursor cursor;
-    bool is_applied;  /* second pass */
+    bool is_applied; /* second pass */
     uint32_t added;
 };
 
 /* One command as the reply describes it. */
 struct description {
     struct command row;
-    bool is_nameless;        /* its name fits no row: passed over */
-    bool has_specs;          /* all key specs were understood */
-    bool specs_are_partial;  /* there are specs, but too many, too large or of an unknown kind */
-    bool is_legacy;          /* the key spec was made from first key, last key and step */
+    bool is_nameless;       /* its name fits no row: passed over */
+    bool has_specs;         /* all key specs were understood */
+    bool specs_are_partial; /* there are specs, but too many, too large or of an unknown kind */
+    bool is_legacy;         /* the key spec was made from first key, last key and step */
     int64_t first, last, step;
 };
 
@@ -38,21 +39,18 @@ struct flag_name {
 };
 
 static const struct flag_name flag_names[] = {
-    { "write", CMD_WRITE }, { "readonly", CMD_READONLY }, { "denyoom", CMD_DENYOOM }, { "admin", CMD_ADMIN }, { "pubsub", CMD_PUBSUB }, { "noscript", CMD_NOSCRIPT }, { "blocking", CMD_BLOCKING },
-    { "loading", CMD_LOADING }, { "stale", CMD_STALE }, { "fast", CMD_FAST }, { "no_auth", CMD_NO_AUTH }, { "may_replicate", CMD_MAY_REPLICATE }, { "movablekeys", CMD_MOVABLEKEYS },
-    { "allow_busy", CMD_ALLOW_BUSY }, { "no_multi", CMD_NO_MULTI }, { "skip_monitor", CMD_SKIP_MONITOR }, { "skip_slowlog", CMD_SKIP_SLOWLOG }, { "asking", CMD_ASKING },
-    { "no_async_loading", CMD_NO_ASYNC_LOADING }, { "no_mandatory_keys", CMD_NO_MANDATORY_KEYS }, { "module", CMD_MODULE },
+#define ZG_FLAG(symbol, text) {text, CMD_##symbol},
+#include "net/command_flags.def"
 };
 
 static const struct flag_name key_flag_names[] = {
-    { "RO", KEY_RO }, { "RW", KEY_RW }, { "OW", KEY_OW }, { "RM", KEY_RM }, { "access", KEY_ACCESS }, { "update", KEY_UPDATE }, { "insert", KEY_INSERT }, { "delete", KEY_DELETE },
-    { "not_key", KEY_NOT_KEY }, { "incomplete", KEY_INCOMPLETE }, { "variable_flags", KEY_VARIABLE_FLAGS },
+#define ZG_KEY_FLAG(symbol, text) {text, KEY_##symbol},
+#include "net/command_flags.def"
 };
 
 static const struct flag_name category_names[] = {
-    { "@keyspace", CAT_KEYSPACE }, { "@read", CAT_READ }, { "@write", CAT_WRITE }, { "@set", CAT_SET }, { "@sortedset", CAT_SORTEDSET }, { "@list", CAT_LIST }, { "@hash", CAT_HASH }, { "@string", CAT_STRING },
-    { "@bitmap", CAT_BITMAP }, { "@hyperloglog", CAT_HYPERLOGLOG }, { "@geo", CAT_GEO }, { "@stream", CAT_STREAM }, { "@pubsub", CAT_PUBSUB }, { "@admin", CAT_ADMIN }, { "@fast", CAT_FAST },
-    { "@slow", CAT_SLOW }, { "@blocking", CAT_BLOCKING }, { "@dangerous", CAT_DANGEROUS }, { "@connection", CAT_CONNECTION }, { "@transaction", CAT_TRANSACTION }, { "@scripting", CAT_SCRIPTING },
+#define ZG_CATEGORY(symbol, text) {text, CAT_##symbol},
+#include "net/command_flags.def"
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -137,10 +135,10 @@ static bool read_details(struct resp_cursor *cursor, struct key_spec *spec, bool
             continue;
         }
         int16_t *number = resp_value_equals(&key, "index") || resp_value_equals(&key, "startfrom") ? &spec->index
-                          : resp_value_equals(&key, "lastkey")                                     ? &spec->last
-                          : resp_value_equals(&key, "limit") || resp_value_equals(&key, "firstkey") ? &spec->limit
-                          : resp_value_equals(&key, "keystep")                                     ? &spec->step
-                          : resp_value_equals(&key, "keynumidx")                                   ? &spec->keynum
+            : resp_value_equals(&key, "lastkey")                                                   ? &spec->last
+            : resp_value_equals(&key, "limit") || resp_value_equals(&key, "firstkey")              ? &spec->limit
+            : resp_value_equals(&key, "keystep")                                                   ? &spec->step
+            : resp_value_equals(&key, "keynumidx")                                                 ? &spec->keynum
                                                                                                    : &ignored;
         if (!read_small(cursor, number, fits))
             return false;
@@ -195,7 +193,7 @@ static bool spec_is_usable(const struct key_spec *spec)
 static bool read_key_spec(struct resp_cursor *cursor, struct key_spec *spec, bool *fits)
 {
     uint32_t pairs;
-    *spec = (struct key_spec){ .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN };
+    *spec = (struct key_spec){.begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN};
     if (!read_map(cursor, &pairs))
         return false;
     for (uint32_t i = 0; i < pairs; i++) {
@@ -237,7 +235,8 @@ static bool read_key_specs(struct resp_cursor *cursor, struct description *descr
     return true;
 }
 
-/* The own part of a name: what is behind '|' for a subcommand. Names with anything but letters, digits and -_. are passed over: they could not be told from protocol in an error text. */
+/* The own part of a name: what is behind '|' for a subcommand. Names with anything but letters, digits and -_. are passed over: they
+ * could not be told from protocol in an error text. */
 static void take_name(struct description *description, const struct resp_value *name, bool is_sub)
 {
     const uint8_t *bytes = name->bytes;
@@ -263,13 +262,20 @@ static void take_legacy_range(struct description *description)
     if (description->has_specs || description->first <= 0)
         return;
     int64_t last = description->last < 0 ? description->last : description->last - description->first;
-    if (description->first > SMALL_ARITY_MAX || description->last > SMALL_ARITY_MAX || last < -SMALL_ARITY_MAX || (description->last >= 0 && last < 0) || description->step < 1 ||
+    bool is_backwards = description->last >= 0 && last < 0;
+    if (is_backwards || description->first > SMALL_ARITY_MAX || description->last > SMALL_ARITY_MAX || last < -SMALL_ARITY_MAX || description->step < 1 ||
         description->step > SMALL_ARITY_MAX) {
         description->specs_are_partial = true;
         return;
     }
-    *spec = (struct key_spec){ .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = (int16_t)description->first, .last = (int16_t)last, .step = (int16_t)description->step,
-                               .flags = (description->row.flags & CMD_WRITE) != 0 ? KEY_RW : KEY_RO };
+    *spec = (struct key_spec){
+        .begin = BEGIN_INDEX,
+        .find = FIND_RANGE,
+        .index = (int16_t)description->first,
+        .last = (int16_t)last,
+        .step = (int16_t)description->step,
+        .flags = (description->row.flags & CMD_WRITE) != 0 ? KEY_RW : KEY_RO,
+    };
     description->has_specs = true;
     description->is_legacy = true;
     /* Further keys are somewhere the range does not say. */
@@ -294,7 +300,8 @@ static uint8_t specs_count(const struct command *row)
     return count;
 }
 
-/* Corrects a known row, where the gateway only forwards: what it answers or divides itself relies on the shape that it knows. A reply without key specs (before 7) corrects the arity alone. */
+/* Corrects a known row, where the gateway only forwards: what it answers or divides itself relies on the shape that it knows. A reply
+ * without key specs (before 7) corrects the arity alone. */
 static void correct(struct learn *learn, const struct description *description, const struct command *known)
 {
     if (known->handling == HANDLE_LOCAL || known->handling == HANDLE_SPLIT || description->row.arity == 0)
@@ -302,20 +309,29 @@ static void correct(struct learn *learn, const struct description *description, 
     bool keeps_specs = !description->has_specs || description->is_legacy || description->specs_are_partial || known->key_specs_count == 0;
     struct key_spec specs[COMMAND_KEY_SPECS_MAX];
     memcpy(specs, keeps_specs ? known->key_specs : description->row.key_specs, sizeof(specs));
-    command_table_correct(learn->table, known->index, description->row.arity, specs, keeps_specs ? known->key_specs_count : specs_count(&description->row));
+    uint8_t count = keeps_specs ? known->key_specs_count : specs_count(&description->row);
+    command_table_correct(learn->table, known->index, description->row.arity, specs, count);
+}
+
+/* The row of that name, top-level where container is NULL. A container that has had no subcommand yet is not asked: look-up would give
+ * the container itself. */
+static const struct command *row_known(const struct command_table *table, const struct command *container, const char *name)
+{
+    bool unknown_sub;
+    const uint8_t *own = (const uint8_t *)name;
+    uint32_t length = (uint32_t)strlen(name);
+    if (container == NULL)
+        return command_table_find(table, own, length, NULL, 0, &unknown_sub);
+    if (!container->is_container)
+        return NULL;
+    return command_table_find(table, (const uint8_t *)container->name, (uint32_t)strlen(container->name), own, length, &unknown_sub);
 }
 
 /* Second pass: puts the described command into the table. Returns its index, NO_PARENT where it is passed over. */
 static uint16_t apply(struct learn *learn, struct description *description, uint16_t parent)
 {
     const struct command *container = parent == NO_PARENT ? NULL : command_table_at(learn->table, parent);
-    const char *name = description->row.name;
-    const char *top = container == NULL ? name : container->name;
-    bool unknown_sub;
-    bool looks_below = container != NULL && container->is_container;
-    const struct command *known = container != NULL && !looks_below
-                                      ? NULL
-                                      : command_table_find(learn->table, (const uint8_t *)top, (uint32_t)strlen(top), looks_below ? (const uint8_t *)name : NULL, (uint32_t)strlen(name), &unknown_sub);
+    const struct command *known = row_known(learn->table, container, description->row.name);
     if (known != NULL) {
         correct(learn, description, known);
         return known->index;
@@ -363,7 +379,7 @@ static bool read_short_part(struct learn *learn, struct description *description
         return false;
     if (!read_bits(cursor, flag_names, COUNT_OF(flag_names), &description->row.flags))
         return false;
-    int64_t *numbers[] = { &description->first, &description->last, &description->step };
+    int64_t *numbers[] = {&description->first, &description->last, &description->step};
     for (size_t i = 0; i < COUNT_OF(numbers); i++)
         if (!resp_read_value(cursor, &value) || !resp_value_integer(&value, numbers[i]))
             return false;
@@ -374,7 +390,7 @@ static bool read_command(struct learn *learn, uint16_t parent, bool is_sub)
 {
     struct resp_cursor *cursor = &learn->cursor;
     struct resp_value list;
-    struct description description = { 0 };
+    struct description description = {0};
     if (!resp_read_value(cursor, &list) || !is_list(&list))
         return false;
     uint32_t elements = resp_value_elements(&list);
@@ -416,7 +432,7 @@ static bool read_reply(struct learn *learn, const uint8_t *reply, uint32_t lengt
 
 enum status command_table_learn(struct command_table *table, const uint8_t *reply, uint32_t length, uint32_t *added_count)
 {
-    struct learn learn = { .table = table };
+    struct learn learn = {.table = table};
     *added_count = 0;
     if (!read_reply(&learn, reply, length))
         return STATUS_INVALID;

@@ -1,9 +1,9 @@
 /*
- * The command table: rows in one array (so that a row can find its container), and an open-addressing index over them. It is built at start by one thread,
- * completed by command_table_learn, then published and only read, by all cores.
+ * The command table: rows in one array (so that a row can find its container), and an open-addressing index over them. It is built at
+ * start by one thread, completed by command_table_learn, then published and only read, by all cores.
  *
- * Lookup: a name's first and last eight bytes, in lower case, are two words that hold all of a name of up to 16 bytes; they are hash input and comparison at
- * once. Names of 17 to 31 bytes compare what lies between as well.
+ * Lookup: a name's first and last eight bytes, in lower case, are two words that hold all of a name of up to 16 bytes; they are hash
+ * input and comparison at once. Names of 17 to 31 bytes compare what lies between as well.
  */
 #include "net/command_table.h"
 
@@ -37,31 +37,49 @@ struct words {
 
 /* Short names of the flags, for the rows of command.def. */
 enum {
-    WRITE = CMD_WRITE, READONLY = CMD_READONLY, DENYOOM = CMD_DENYOOM, ADMIN = CMD_ADMIN, PUBSUB = CMD_PUBSUB, NOSCRIPT = CMD_NOSCRIPT, BLOCKING = CMD_BLOCKING,
-    LOADING = CMD_LOADING, STALE = CMD_STALE, FAST = CMD_FAST, NO_AUTH = CMD_NO_AUTH, MOVABLEKEYS = CMD_MOVABLEKEYS, ALLOW_BUSY = CMD_ALLOW_BUSY, NO_MULTI = CMD_NO_MULTI,
-    BARRIER = CMD_BARRIER, IDEMPOTENT = CMD_IDEMPOTENT, SKIP_MONITOR = CMD_SKIP_MONITOR, SKIP_SLOWLOG = CMD_SKIP_SLOWLOG, ASKING = CMD_ASKING,
-    NO_ASYNC_LOADING = CMD_NO_ASYNC_LOADING, NO_MANDATORY_KEYS = CMD_NO_MANDATORY_KEYS,
-    RO = KEY_RO, RW = KEY_RW, OW = KEY_OW, RM = KEY_RM, ACCESS = KEY_ACCESS, UPDATE = KEY_UPDATE, INSERT = KEY_INSERT, DELETE = KEY_DELETE, NOT_KEY = KEY_NOT_KEY,
-    INCOMPLETE = KEY_INCOMPLETE, VARIABLE_FLAGS = KEY_VARIABLE_FLAGS
+#define ZG_FLAG(symbol, text) symbol = CMD_##symbol,
+#define ZG_KEY_FLAG(symbol, text) symbol = KEY_##symbol,
+#include "net/command_flags.def"
+    BARRIER = CMD_BARRIER,
+    IDEMPOTENT = CMD_IDEMPOTENT
 };
 
-#define NO_KEYS { .begin = BEGIN_NONE }
+#define NO_KEYS \
+    { \
+        .begin = BEGIN_NONE \
+    }
 #define RANGE(index_, last_, step_, limit_, flags_) \
-    { .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = (index_), .last = (last_), .step = (step_), .limit = (limit_), .flags = (flags_) }
+    { \
+        .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = (index_), .last = (last_), .step = (step_), .limit = (limit_), .flags = (flags_) \
+    }
 #define KEY(flags_) RANGE(1, 0, 1, 0, flags_)
-#define KEYNUM(index_, flags_) { .begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = (index_), .keynum = 0, .limit = 1, .step = 1, .flags = (flags_) }
+#define KEYNUM(index_, flags_) \
+    { \
+        .begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = (index_), .keynum = 0, .limit = 1, .step = 1, .flags = (flags_) \
+    }
 #define KEYWORD(keyword_, from_, last_, step_, limit_, flags_) \
-    { .begin = BEGIN_KEYWORD, .find = FIND_RANGE, .keyword = keyword_, .index = (from_), .last = (last_), .step = (step_), .limit = (limit_), .flags = (flags_) }
-#define UNKNOWN(flags_) { .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN, .flags = (flags_) }
+    { \
+        .begin = BEGIN_KEYWORD, .find = FIND_RANGE, .keyword = keyword_, .index = (from_), \
+        .last = (last_), .step = (step_), .limit = (limit_), .flags = (flags_) \
+    }
+#define UNKNOWN(flags_) \
+    { \
+        .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN, .flags = (flags_) \
+    }
+
+/* What both kinds of rows have. */
+#define ROW(name_, arity_, flags_, categories_, handling_, merge_, local_) \
+    .name = name_, .arity = (arity_), .flags = (flags_), .categories = (categories_), \
+    .handling = HANDLE_##handling_, .merge = MERGE_##merge_, .local = LOCAL_##local_
 
 /* The rows as written; counts, indexes and the fast path are filled in at create. */
 static const struct command built_in[COMMAND_BUILT_IN_COUNT] = {
-#define ZG_COMMAND(symbol_, name_, arity_, flags_, categories_, handling_, merge_, local_, ...)                                                         \
-    [COMMAND_##symbol_] = { .name = name_, .arity = (arity_), .flags = (flags_), .categories = (categories_), .handling = HANDLE_##handling_, .parent = NO_PARENT, \
-                            .merge = MERGE_##merge_, .local = LOCAL_##local_, .key_specs = { __VA_ARGS__ } },
-#define ZG_SUBCOMMAND(container_, symbol_, name_, arity_, flags_, categories_, handling_, merge_, local_, ...)                                         \
-    [COMMAND_##container_##__##symbol_] = { .name = name_, .arity = (arity_), .flags = (flags_), .categories = (categories_), .handling = HANDLE_##handling_, \
-                                            .parent = COMMAND_##container_, .merge = MERGE_##merge_, .local = LOCAL_##local_, .key_specs = { __VA_ARGS__ } },
+#define ZG_COMMAND(symbol_, name_, arity_, flags_, categories_, handling_, merge_, local_, ...) \
+    [COMMAND_##symbol_] = {ROW(name_, arity_, flags_, categories_, handling_, merge_, local_), \
+        .parent = NO_PARENT, .key_specs = {__VA_ARGS__}},
+#define ZG_SUBCOMMAND(container_, symbol_, name_, arity_, flags_, categories_, handling_, merge_, local_, ...) \
+    [COMMAND_##container_##__##symbol_] = {ROW(name_, arity_, flags_, categories_, handling_, merge_, local_), \
+        .parent = COMMAND_##container_, .key_specs = {__VA_ARGS__}},
 #include "net/command.def"
 };
 
@@ -70,8 +88,8 @@ static inline uint64_t fold(uint64_t word)
 {
     const uint64_t high = UINT64_C(0x8080808080808080);
     uint64_t low_bits = word & ~high;
-    uint64_t above_z = low_bits + UINT64_C(0x2525252525252525);    /* 0x7f - 'Z': the high bit is set above 'Z' */
-    uint64_t from_a = low_bits + UINT64_C(0x3f3f3f3f3f3f3f3f);     /* 0x80 - 'A': the high bit is set from 'A' */
+    uint64_t above_z = low_bits + UINT64_C(0x2525252525252525); /* 0x7f - 'Z': the high bit is set above 'Z' */
+    uint64_t from_a = low_bits + UINT64_C(0x3f3f3f3f3f3f3f3f);  /* 0x80 - 'A': the high bit is set from 'A' */
     uint64_t is_upper = (from_a ^ above_z) & ~word & high;
     return word | (is_upper >> 2);
 }
@@ -90,10 +108,11 @@ static inline uint64_t load_32(const uint8_t *bytes)
     return word;
 }
 
-/* Reads no byte outside the name. Overlapping loads put the same byte at the same place, so that OR is right (little endian: the bytes of a short name). length > 0. */
+/* Reads no byte outside the name. Overlapping loads put the same byte at the same place, so that OR is right (little endian: the bytes
+ * of a short name). length > 0. */
 static inline struct words words_of(const uint8_t *name, uint32_t length)
 {
-    struct words words = { 0, 0 };
+    struct words words = {0, 0};
     if (length >= 8) {
         words.first = fold(load_64(name));
         words.last = length == 8 ? 0 : fold(load_64(name + length - 8));
@@ -153,7 +172,7 @@ static void slot_insert(struct command_table *table, const struct command *row)
     uint32_t i = hash_of(words, length, parent) & mask;
     while (table->slots[i].length != 0)
         i = (i + 1) & mask;
-    table->slots[i] = (struct slot){ .first = words.first, .last = words.last, .parent = parent, .index = row->index, .length = length };
+    table->slots[i] = (struct slot){.first = words.first, .last = words.last, .parent = parent, .index = row->index, .length = length};
 }
 
 static void slots_build(struct command_table *table, uint32_t slots_count)
@@ -172,8 +191,9 @@ static void row_complete(struct command *row)
     while (row->key_specs_count < COMMAND_KEY_SPECS_MAX && row->key_specs[row->key_specs_count].begin != BEGIN_NONE)
         row->key_specs_count++;
     const struct key_spec *spec = &row->key_specs[0];
-    bool is_simple = row->key_specs_count == 1 && spec->begin == BEGIN_INDEX && spec->find == FIND_RANGE && spec->last == 0 && spec->index > 0 && spec->index < UINT8_MAX &&
-                     (spec->flags & (KEY_NOT_KEY | KEY_INCOMPLETE)) == 0;
+    bool is_range = row->key_specs_count == 1 && spec->begin == BEGIN_INDEX && spec->find == FIND_RANGE;
+    bool is_simple = is_range && spec->last == 0 && spec->index > 0 && spec->index < UINT8_MAX &&
+        (spec->flags & (KEY_NOT_KEY | KEY_INCOMPLETE)) == 0;
     row->key_first_simple = is_simple ? (uint8_t)spec->index : 0;
 }
 
@@ -251,7 +271,8 @@ void command_table_destroy(struct command_table **table)
     *table = NULL;
 }
 
-const struct command *command_table_find(const struct command_table *table, const uint8_t *name, uint32_t name_length, const uint8_t *sub, uint32_t sub_length, bool *unknown_sub)
+const struct command *command_table_find(const struct command_table *table, const uint8_t *name, uint32_t name_length, const uint8_t *sub,
+    uint32_t sub_length, bool *unknown_sub)
 {
     *unknown_sub = false;
     const struct command *command = lookup(table, NO_PARENT, name, name_length);

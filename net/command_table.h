@@ -1,5 +1,6 @@
 /*
- * What the gateway knows about each command: rows of command.def for the commands of Redis 7, completed from the backend's COMMAND reply for the rest.
+ * What the gateway knows about each command: rows of command.def for the commands of Redis 7, completed from the backend's COMMAND
+ * reply for the rest.
  */
 #pragma once
 
@@ -69,11 +70,11 @@ enum command_category {
     CAT_DANGEROUS = 1u << 17,
     CAT_CONNECTION = 1u << 18,
     CAT_TRANSACTION = 1u << 19,
-    CAT_SCRIPTING = 1u << 20,
-    CAT_COUNT = 21
+    CAT_SCRIPTING = 1u << 20
 };
 
-/* Flags of a key specification, as Redis names them. NOT_KEY: what is found only determines the slot (a shard channel). INCOMPLETE: there may be further keys. */
+/* Flags of a key specification, as Redis names them. NOT_KEY: what is found only determines the slot (a shard channel). INCOMPLETE:
+ * there may be further keys. */
 enum key_spec_flag {
     KEY_RO = 1u << 0,
     KEY_RW = 1u << 1,
@@ -85,8 +86,7 @@ enum key_spec_flag {
     KEY_DELETE = 1u << 7,
     KEY_NOT_KEY = 1u << 8,
     KEY_INCOMPLETE = 1u << 9,
-    KEY_VARIABLE_FLAGS = 1u << 10,
-    KEY_FLAG_COUNT = 11
+    KEY_VARIABLE_FLAGS = 1u << 10
 };
 
 enum key_spec_begin { BEGIN_NONE, BEGIN_INDEX, BEGIN_KEYWORD, BEGIN_UNKNOWN };
@@ -94,15 +94,15 @@ enum key_spec_find { FIND_NONE, FIND_RANGE, FIND_KEYNUM, FIND_UNKNOWN };
 
 /* One key specification, as COMMAND describes it (redis.io/docs/reference/key-specs). */
 struct key_spec {
-    uint8_t begin;       /* enum key_spec_begin */
-    uint8_t find;        /* enum key_spec_find */
-    int16_t index;       /* BEGIN_INDEX: position; BEGIN_KEYWORD: where the search starts (negative: from the end) */
-    char keyword[12];    /* BEGIN_KEYWORD, upper case */
-    int16_t last;        /* FIND_RANGE: last key relative to the first; negative: from the end */
-    int16_t limit;       /* FIND_RANGE with last -1: divides what is left (2: half) ; FIND_KEYNUM: index of the first key after the number's position */
-    int16_t step;        /* distance between keys */
-    int16_t keynum;      /* FIND_KEYNUM: position of the number relative to `begin` */
-    uint16_t flags;      /* enum key_spec_flag */
+    uint8_t begin;    /* enum key_spec_begin */
+    uint8_t find;     /* enum key_spec_find */
+    int16_t index;    /* BEGIN_INDEX: position; BEGIN_KEYWORD: where the search starts (negative: from the end) */
+    char keyword[12]; /* BEGIN_KEYWORD, upper case */
+    int16_t last;     /* FIND_RANGE: last key relative to the first; negative: from the end */
+    int16_t limit;    /* FIND_RANGE with last -1: divides what is left (2: half) ; FIND_KEYNUM: index of the first key after the number's position */
+    int16_t step;     /* distance between keys */
+    int16_t keynum;   /* FIND_KEYNUM: position of the number relative to `begin` */
+    uint16_t flags;   /* enum key_spec_flag */
 };
 
 enum { COMMAND_KEY_SPECS_MAX = 4, COMMAND_NAME_MAX = 32 /* with the terminating NUL */, COMMAND_ROWS_MAX = 4096 /* in one table */ };
@@ -124,19 +124,19 @@ enum command_local {
 };
 
 struct command {
-    char name[COMMAND_NAME_MAX];    /* lower case; of a subcommand only its own part */
-    uint16_t index;                 /* stable within one table */
-    uint16_t parent;                /* index of the container, own index for a top-level command */
-    int16_t arity;                  /* as Redis: negative means at least */
-    uint8_t handling;               /* enum command_handling */
-    uint8_t merge;                  /* enum command_merge */
-    uint32_t flags;                 /* enum command_flag */
-    uint16_t local;                 /* HANDLE_LOCAL: which handler (enum command_local, generated from command.def) */
+    char name[COMMAND_NAME_MAX]; /* lower case; of a subcommand only its own part */
+    uint16_t index;              /* stable within one table */
+    uint16_t parent;             /* index of the container, own index for a top-level command */
+    int16_t arity;               /* as Redis: negative means at least */
+    uint8_t handling;            /* enum command_handling */
+    uint8_t merge;               /* enum command_merge */
+    uint32_t flags;              /* enum command_flag */
+    uint16_t local;              /* HANDLE_LOCAL: which handler (enum command_local, generated from command.def) */
     uint8_t key_specs_count;
-    bool is_container;              /* has subcommands: look up args[1] too */
-    bool is_learned;                /* came from the backend's COMMAND, not from command.def */
-    uint8_t key_first_simple;       /* > 0: exactly one key, at this argument: the fast path */
-    uint32_t categories;            /* enum command_category, the explicit ones */
+    bool is_container;        /* has subcommands: look up args[1] too */
+    bool is_learned;          /* came from the backend's COMMAND, not from command.def */
+    uint8_t key_first_simple; /* > 0: exactly one key, at this argument: the fast path */
+    uint32_t categories;      /* enum command_category, the explicit ones */
     struct key_spec key_specs[COMMAND_KEY_SPECS_MAX];
 };
 
@@ -146,12 +146,15 @@ struct command_table;
 struct command_table *command_table_create(void);
 void command_table_destroy(struct command_table **table);
 
-/* Adds what a backend's COMMAND reply (RESP2 or RESP3, whole) names and the table does not; corrects arity and key specs of known rows. Returns how many were added;
- * STATUS_INVALID leaves the table unchanged. To be done before the table is published: afterwards it is immutable and read by all cores. */
+/* Adds what a backend's COMMAND reply (RESP2 or RESP3, whole) names and the table does not; corrects arity and key specs of known rows.
+ * Returns how many were added; STATUS_INVALID leaves the table unchanged. To be done before the table is published: afterwards it is
+ * immutable and read by all cores. */
 enum status command_table_learn(struct command_table *table, const uint8_t *reply, uint32_t length, uint32_t *added_count);
 
-/* Finds by name, any case; for a container with a known subcommand in `sub` (may be NULL) the subcommand's row. NULL where unknown. *unknown_sub is set where the container is known and the subcommand is not. */
-const struct command *command_table_find(const struct command_table *table, const uint8_t *name, uint32_t name_length, const uint8_t *sub, uint32_t sub_length, bool *unknown_sub);
+/* Finds by name, any case; for a container with a known subcommand in `sub` (may be NULL) the subcommand's row. NULL where unknown.
+ * *unknown_sub is set where the container is known and the subcommand is not. */
+const struct command *command_table_find(const struct command_table *table, const uint8_t *name, uint32_t name_length, const uint8_t *sub,
+    uint32_t sub_length, bool *unknown_sub);
 const struct command *command_table_at(const struct command_table *table, uint16_t index);
 uint16_t command_table_count(const struct command_table *table); /* rows, subcommands included */
 
@@ -161,8 +164,9 @@ const struct command *command_parent(const struct command *command);
 /* Writes "get" or "config|set" and a NUL to `text` (room for 2 x COMMAND_NAME_MAX). Returns the length. */
 uint32_t command_full_name(const struct command *command, char *text);
 
-/* For command_table_learn and tests: appends a row (name, arity, handling, flags, key specs are taken; index, parent, is_learned, key_first_simple are set here) under `parent`, or top-level where parent is
- * UINT16_MAX. Pointers into the table are stale afterwards. STATUS_INVALID: an empty name, a name that is there, a parent that is none; STATUS_FULL: COMMAND_ROWS_MAX rows. */
+/* For command_table_learn and tests: appends a row (name, arity, handling, flags, key specs are taken; index, parent, is_learned,
+ * key_first_simple are set here) under `parent`, or top-level where parent is UINT16_MAX. Pointers into the table are stale afterwards.
+ * STATUS_INVALID: an empty name, a name that is there, a parent that is none; STATUS_FULL: COMMAND_ROWS_MAX rows. */
 enum status command_table_add(struct command_table *table, const struct command *row, uint16_t parent) ZG_NODISCARD;
 /* For command_table_learn: replaces arity and key specs of a row. */
 void command_table_correct(struct command_table *table, uint16_t index, int16_t arity, const struct key_spec *key_specs, uint8_t key_specs_count);
@@ -176,13 +180,17 @@ struct command_args {
     uint32_t count;
 };
 
-/* Writes the argument positions of all keys to positions (room for positions_max). *count may exceed positions_max: then only that many were written (call again with more room). STATUS_INVALID: the arguments do not fit the key specs
- * (worded by the caller as Redis: "ERR Invalid arguments specified for command" or a syntax error). *step is the distance between keys of the first spec (MSET: 2). */
-enum status command_keys(const struct command *command, const struct command_args *args, uint32_t *positions, uint32_t positions_max, uint32_t *count);
+/* Writes the argument positions of all keys to positions (room for positions_max). *count may exceed positions_max: then only that many
+ * were written (call again with more room). STATUS_INVALID: the arguments do not fit the key specs (worded by the caller as Redis: "ERR
+ * Invalid arguments specified for command" or a syntax error). *step is the distance between keys of the first spec (MSET: 2). */
+enum status command_keys(const struct command *command, const struct command_args *args, uint32_t *positions, uint32_t positions_max,
+    uint32_t *count);
 
-/* True for a call that would wait: XREAD or XREADGROUP with BLOCK before STREAMS, and any command that only blocks (BLPOP). To be answered with session_refuse_call. */
+/* True for a call that would wait: XREAD or XREADGROUP with BLOCK before STREAMS, and any command that only blocks (BLPOP). To be
+ * answered with session_refuse_call. */
 bool command_is_blocking_call(const struct command *command, const struct command_args *args);
 
-/* True for a call of a HANDLE_FORWARD command that this version does not serve though it serves the command: a blocking call, and SORT and SORT_RO with BY or GET patterns that name keys (they may lie
- * in other slots). Cheap for all other commands. To be answered with session_refuse_call. */
+/* True for a call of a HANDLE_FORWARD command that this version does not serve though it serves the command: a blocking call, and SORT
+ * and SORT_RO with BY or GET patterns that name keys (they may lie in other slots). Cheap for all other commands. To be answered with
+ * session_refuse_call. */
 bool command_is_unsupported_call(const struct command *command, const struct command_args *args);

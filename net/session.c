@@ -1,6 +1,7 @@
 /*
- * A connection's own state and the commands that need nothing else: HELLO, AUTH, RESET, QUIT, PING, ECHO, TIME, SELECT, READONLY and what the gateway says about commands it does not serve.
- * Runs on the connection's home core. CLIENT is in session_client.c, COMMAND in session_command.c, INFO and CONFIG GET in session_info.c.
+ * A connection's own state and the commands that need nothing else: HELLO, AUTH, RESET, QUIT, PING, ECHO, TIME, SELECT, READONLY and
+ * what the gateway says about commands it does not serve. Runs on the connection's home core. CLIENT is in session_client.c, COMMAND in
+ * session_command.c, INFO and CONFIG GET in session_info.c.
  *
  * Reply mode (CLIENT REPLY):
  *
@@ -28,7 +29,15 @@ static const session_handler_fn handlers[LOCAL_COUNT] = {
 
 void session_init(struct session *session, uint64_t id, uint64_t now_ms)
 {
-    *session = (struct session){ .id = id, .created_ms = now_ms, .last_command_ms = now_ms, .last_command = UINT16_MAX, .protocol = 2, .reply_mode = REPLY_ON, .is_authenticated = true };
+    *session = (struct session){
+        .id = id,
+        .created_ms = now_ms,
+        .last_command_ms = now_ms,
+        .last_command = UINT16_MAX,
+        .protocol = 2,
+        .reply_mode = REPLY_ON,
+        .is_authenticated = true,
+    };
 }
 
 void session_fini(struct session *session)
@@ -36,7 +45,7 @@ void session_fini(struct session *session)
     alloc_free(session->name);
     alloc_free(session->library);
     alloc_free(session->library_version);
-    *session = (struct session){ .protocol = 2 };
+    *session = (struct session){.protocol = 2};
 }
 
 bool session_takes_reply(struct session *session)
@@ -47,11 +56,12 @@ bool session_takes_reply(struct session *session)
     return false;
 }
 
-enum session_result session_execute(struct session *session, const struct session_env *env, const struct command *command, const struct command_args *args, struct resp_writer *writer)
+enum session_result session_execute(struct session *session, const struct session_env *env, const struct command *command,
+    const struct command_args *args, struct resp_writer *writer)
 {
     ZG_CHECK(command->handling == HANDLE_LOCAL && command->local > LOCAL_none && command->local < LOCAL_COUNT);
     ZG_CHECK(args->count > 0);
-    struct session_call call = { .session = session, .env = env, .command = command, .args = args, .writer = writer };
+    struct session_call call = {.session = session, .env = env, .command = command, .args = args, .writer = writer};
     uint32_t length_before = writer->length;
     writer->protocol = session->protocol;
     session->last_command = command->index;
@@ -177,7 +187,8 @@ void session_local_auth(struct session_call *call)
     if (call->args->count > 3)
         session_syntax_error(call);
     else if (call->args->count == 2)
-        resp_write_error(call->writer, "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?");
+        resp_write_error(call->writer,
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?");
     else if (authenticate(call, 1))
         resp_write_simple(call->writer, "OK");
     else
@@ -213,7 +224,8 @@ static bool hello_parse(struct session_call *call, struct hello_options *options
                 return false;
         } else {
             char option[UNKNOWN_NAME_MAX + 1];
-            resp_write_error(call->writer, "ERR Syntax error in HELLO option '%s'", session_printable(session_arg(call, i), session_arg_length(call, i), option, UNKNOWN_NAME_MAX));
+            session_printable(session_arg(call, i), session_arg_length(call, i), option, UNKNOWN_NAME_MAX);
+            resp_write_error(call->writer, "ERR Syntax error in HELLO option '%s'", option);
             return false;
         }
     }
@@ -222,7 +234,7 @@ static bool hello_parse(struct session_call *call, struct hello_options *options
 
 void session_local_hello(struct session_call *call)
 {
-    struct hello_options options = { 0 };
+    struct hello_options options = {0};
     if (!hello_parse(call, &options))
         return;
     if (options.user != 0 && !authenticate(call, options.user)) {
@@ -349,7 +361,8 @@ void session_local_cluster(struct session_call *call)
 static bool help_lists(const struct session_call *call, uint16_t index)
 {
     const struct command *row = command_table_at(call->env->commands, index);
-    return row->parent == call->command->parent && row->index != row->parent && row->handling != HANDLE_UNSUPPORTED && row->handling != HANDLE_REFUSED;
+    bool is_served = row->handling != HANDLE_UNSUPPORTED && row->handling != HANDLE_REFUSED;
+    return is_served && row->parent == call->command->parent && row->index != row->parent;
 }
 
 static void write_upper(struct resp_writer *writer, const char *name, const char *behind)
@@ -390,7 +403,8 @@ void session_unknown_command(const struct command_args *args, bool unknown_sub, 
         resp_write_error(writer, "ERR unknown subcommand '%s'. Try %s HELP.", name, container);
         return;
     }
-    /* As Redis: arguments are added while fewer than 128 bytes are there, each cut to what is left; quotes and spaces come on top, hence the room. */
+    /* As Redis: arguments are added while fewer than 128 bytes are there, each cut to what is left; quotes and spaces come on top, hence
+     * the room. */
     char list[UNKNOWN_ARGS_MAX * 2 + 8];
     uint32_t length = 0;
     for (uint32_t i = 1; i < args->count && length < UNKNOWN_ARGS_MAX; i++) {
@@ -424,5 +438,6 @@ void session_refuse(const struct command *command, struct resp_writer *writer)
 void session_refuse_call(const struct command *command, struct resp_writer *writer)
 {
     bool is_sort = command->index == COMMAND_sort || command->index == COMMAND_sort_ro;
-    resp_write_error(writer, "ERR '%s' with %s is not supported by this version of the gateway", command->name, is_sort ? "BY or GET patterns" : "BLOCK");
+    const char *option = is_sort ? "BY or GET patterns" : "BLOCK";
+    resp_write_error(writer, "ERR '%s' with %s is not supported by this version of the gateway", command->name, option);
 }

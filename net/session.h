@@ -1,5 +1,6 @@
 /*
- * What a connection says about itself (protocol, name, library, reply mode) and the commands that need nothing but the connection: HELLO, AUTH, CLIENT, PING, COMMAND, INFO, ...
+ * What a connection says about itself (protocol, name, library, reply mode) and the commands that need nothing but the connection:
+ * HELLO, AUTH, CLIENT, PING, COMMAND, INFO, ...
  */
 #pragma once
 
@@ -18,16 +19,16 @@ enum { SESSION_TEXT_MAX = 1024 /* bytes of a name, library or library version th
 
 /* At most 128 bytes; texts are allocated only where a client sends them. */
 struct session {
-    uint64_t id;             /* unique over the gateway's life: CLIENT ID */
-    char *name;              /* CLIENT SETNAME, NULL: none; owned */
-    char *library;           /* LIB-NAME, owned */
-    char *library_version;   /* LIB-VER, owned */
-    uint64_t created_ms;     /* loop time */
+    uint64_t id;           /* unique over the gateway's life: CLIENT ID */
+    char *name;            /* CLIENT SETNAME, NULL: none; owned */
+    char *library;         /* LIB-NAME, owned */
+    char *library_version; /* LIB-VER, owned */
+    uint64_t created_ms;   /* loop time */
     uint64_t last_command_ms;
-    uint16_t last_command;   /* index in the command table */
-    uint8_t protocol;        /* 2 or 3 */
-    uint8_t reply_mode;      /* enum session_reply_mode */
-    bool is_readonly;        /* READONLY was sent */
+    uint16_t last_command; /* index in the command table */
+    uint8_t protocol;      /* 2 or 3 */
+    uint8_t reply_mode;    /* enum session_reply_mode */
+    bool is_readonly;      /* READONLY was sent */
     bool is_authenticated;
     bool no_evict, no_touch;
 };
@@ -36,21 +37,27 @@ struct session {
 struct request_ops;
 struct session_env {
     const struct command_table *commands;
-    void *context;                     /* passed to the functions below */
+    void *context; /* passed to the functions below */
     const struct request_ops *ops;
-    uint64_t now_ms;                   /* loop time */
-    uint64_t realtime_us;              /* wall clock */
-    bool is_ready;                     /* a complete topology view is installed */
-    bool present_cluster;              /* of the listener of this connection */
+    uint64_t now_ms;      /* loop time */
+    uint64_t realtime_us; /* wall clock */
+    bool is_ready;        /* a complete topology view is installed */
+    bool present_cluster; /* of the listener of this connection */
 };
 
 /* What lies outside net/: filled in core/boot, so that no call goes upward. `writer` has the protocol of the session. */
 struct request_ops {
-    void (*cluster_command)(void *context, const struct session *session, const struct command *command, const struct command_args *args, struct resp_writer *writer); /* CLUSTER *, ROLE: shard/local.c */
-    void (*info_section)(void *context, const char *section, struct resp_writer *text); /* appends the lines of one INFO section ("stats", "clients", ...) as raw text; unknown: nothing */
-    void (*client_addresses)(void *context, char *peer, char *local, uint32_t bytes);   /* of the connection at work, "127.0.0.1:1234" */
-    void (*client_list)(void *context, struct resp_writer *text, const struct session *self);  /* CLIENT LIST (own) lines appended as raw text */
-    const uint8_t *(*command_reply)(void *context, uint8_t protocol, bool docs, uint32_t *length); /* raw COMMAND / COMMAND DOCS reply of the backend, NULL: none */
+    /* CLUSTER * and ROLE: shard/local.c. Writes one reply. */
+    void (*cluster_command)(void *context, const struct session *session, const struct command *command, const struct command_args *args,
+        struct resp_writer *writer);
+    /* Appends the lines of one INFO section ("stats", "clients", ...), each with CR LF, as raw text; unknown: nothing. */
+    void (*info_section)(void *context, const char *section, struct resp_writer *text);
+    /* Of the connection at work, "127.0.0.1:1234" with NUL; each has room for `bytes`. */
+    void (*client_addresses)(void *context, char *peer, char *local, uint32_t bytes);
+    /* Appends the lines of CLIENT LIST (session_write_line) as raw text. */
+    void (*client_list)(void *context, struct resp_writer *text, const struct session *self);
+    /* The backend's raw reply to COMMAND or COMMAND DOCS in that protocol, borrowed until the writer has it; NULL: none. */
+    const uint8_t *(*command_reply)(void *context, uint8_t protocol, bool docs, uint32_t *length);
 };
 
 enum session_result {
@@ -62,18 +69,22 @@ enum session_result {
 void session_init(struct session *session, uint64_t id, uint64_t now_ms);
 void session_fini(struct session *session);
 
-/* Whether the reply to the command that begins now is to be sent, by CLIENT REPLY; uses up a SKIP. To be called once for every command that session_execute does not execute (it does so itself). */
+/* Whether the reply to the command that begins now is to be sent, by CLIENT REPLY; uses up a SKIP. To be called once for every command
+ * that session_execute does not execute (it does so itself). */
 bool session_takes_reply(struct session *session);
 
-/* Executes a HANDLE_LOCAL command. Writes exactly one reply (or none with SESSION_NO_REPLY, and with SESSION_REPLY_CLOSE where CLIENT REPLY OFF holds). Arity was checked by the caller. The writer may hold earlier
- * replies; its protocol is set to the session's. Notes the command as the session's last. */
-enum session_result session_execute(struct session *session, const struct session_env *env, const struct command *command, const struct command_args *args, struct resp_writer *writer);
+/* Executes a HANDLE_LOCAL command. Writes exactly one reply (or none with SESSION_NO_REPLY, and with SESSION_REPLY_CLOSE where CLIENT
+ * REPLY OFF holds). Arity was checked by the caller. The writer may hold earlier replies; its protocol is set to the session's. Notes
+ * the command as the session's last. */
+enum session_result session_execute(struct session *session, const struct session_env *env, const struct command *command,
+    const struct command_args *args, struct resp_writer *writer);
 
 /* The error for a command that is not in the table, worded as Redis: "ERR unknown command 'x', with args beginning with: 'a' 'b' ". */
 void session_unknown_command(const struct command_args *args, bool unknown_sub, struct resp_writer *writer);
 /* The error for a wrong number of arguments. */
 void session_wrong_arity(const struct command_table *table, const struct command *command, struct resp_writer *writer);
-/* The error for a HANDLE_UNSUPPORTED or HANDLE_REFUSED command: "ERR 'multi' is not supported by this version of the gateway", "ERR 'config|set' is not allowed through the gateway". */
+/* The error for a HANDLE_UNSUPPORTED or HANDLE_REFUSED command: "ERR 'multi' is not supported by this version of the gateway", "ERR
+ * 'config|set' is not allowed through the gateway". */
 void session_refuse(const struct command *command, struct resp_writer *writer);
 /* The error for a call that command_is_unsupported_call tells. */
 void session_refuse_call(const struct command *command, struct resp_writer *writer);

@@ -104,7 +104,8 @@ void session_local_client_reply(struct session_call *call)
 
 void session_write_line(const struct session *session, const struct session_env *env, const char *peer, const char *local, struct resp_writer *text)
 {
-    /* Loop times never run backwards within a core; a session that was handed over may be younger than the loop's last look at the clock. */
+    /* Loop times never run backwards within a core; a session that was handed over may be younger than the loop's last look at the
+     * clock. */
     uint64_t age_ms = env->now_ms > session->created_ms ? env->now_ms - session->created_ms : 0;
     uint64_t idle_ms = env->now_ms > session->last_command_ms ? env->now_ms - session->last_command_ms : 0;
     char command[COMMAND_NAME_MAX * 2] = "NULL";
@@ -127,8 +128,11 @@ void session_write_line(const struct session *session, const struct session_env 
     resp_write_raw(text, head, (size_t)length);
     if (session->name != NULL)
         resp_write_raw(text, session->name, strlen(session->name));
-    length = snprintf(head, sizeof(head), " age=%" PRIu64 " idle=%" PRIu64 " flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r "
-                      "cmd=%s user=default redir=-1 resp=%u lib-name=", age_ms / 1000, idle_ms / 1000, flags, command, session->protocol);
+    length = snprintf(head, sizeof(head),
+        " age=%" PRIu64 " idle=%" PRIu64 " flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 "
+        "rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r "
+        "cmd=%s user=default redir=-1 resp=%u lib-name=",
+        age_ms / 1000, idle_ms / 1000, flags, command, session->protocol);
     ZG_CHECK(length > 0 && (size_t)length < sizeof(head));
     resp_write_raw(text, head, (size_t)length);
     if (session->library != NULL)
@@ -180,6 +184,13 @@ static void lines_filter(const struct session_call *call, uint32_t first, struct
     text->length = kept;
 }
 
+/* Types of clients that a server has and the gateway has not. */
+static bool is_other_type(const struct session_call *call)
+{
+    return session_arg_is(call, 3, "master") || session_arg_is(call, 3, "replica") || session_arg_is(call, 3, "slave") ||
+        session_arg_is(call, 3, "pubsub");
+}
+
 void session_local_client_list(struct session_call *call)
 {
     uint32_t count = call->args->count;
@@ -190,9 +201,10 @@ void session_local_client_list(struct session_call *call)
         session_syntax_error(call);
         return;
     }
-    if (by_type && !is_normal && !session_arg_is(call, 3, "master") && !session_arg_is(call, 3, "replica") && !session_arg_is(call, 3, "slave") && !session_arg_is(call, 3, "pubsub")) {
+    if (by_type && !is_normal && !is_other_type(call)) {
         char type[ADDRESS_MAX + 1];
-        resp_write_error(call->writer, "ERR Unknown client type '%s'", session_printable(session_arg(call, 3), session_arg_length(call, 3), type, ADDRESS_MAX));
+        session_printable(session_arg(call, 3), session_arg_length(call, 3), type, ADDRESS_MAX);
+        resp_write_error(call->writer, "ERR Unknown client type '%s'", type);
         return;
     }
     for (uint32_t i = 3; by_id && i < count; i++) {

@@ -1,6 +1,7 @@
 /*
- * COMMAND: what the gateway knows about commands, in the shape of Redis 7 (ten elements a command). COMMAND and COMMAND DOCS hand on the backend's own reply where it is known, since that
- * has what the table does not keep (notes, tips, documentation). Runs on any core; the table is immutable.
+ * COMMAND: what the gateway knows about commands, in the shape of Redis 7 (ten elements a command). COMMAND and COMMAND DOCS hand on
+ * the backend's own reply where it is known, since that has what the table does not keep (notes, tips, documentation). Runs on any
+ * core; the table is immutable.
  */
 #include <string.h>
 
@@ -15,22 +16,26 @@ struct bit_name {
     const char *name;
 };
 
-/* In the order in which the server lists them. */
 static const struct bit_name flag_names[] = {
-    { CMD_WRITE, "write" }, { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" }, { CMD_MODULE, "module" }, { CMD_ADMIN, "admin" }, { CMD_PUBSUB, "pubsub" },
-    { CMD_NOSCRIPT, "noscript" }, { CMD_BLOCKING, "blocking" }, { CMD_LOADING, "loading" }, { CMD_STALE, "stale" }, { CMD_SKIP_MONITOR, "skip_monitor" },
-    { CMD_SKIP_SLOWLOG, "skip_slowlog" }, { CMD_ASKING, "asking" }, { CMD_FAST, "fast" }, { CMD_NO_AUTH, "no_auth" }, { CMD_MAY_REPLICATE, "may_replicate" },
-    { CMD_NO_MANDATORY_KEYS, "no_mandatory_keys" }, { CMD_NO_ASYNC_LOADING, "no_async_loading" }, { CMD_NO_MULTI, "no_multi" }, { CMD_MOVABLEKEYS, "movablekeys" },
-    { CMD_ALLOW_BUSY, "allow_busy" },
+#define ZG_FLAG(symbol, text) {CMD_##symbol, text},
+#include "net/command_flags.def"
 };
 
 static const struct bit_name key_flag_names[] = {
-    { KEY_RO, "RO" }, { KEY_RW, "RW" }, { KEY_OW, "OW" }, { KEY_RM, "RM" }, { KEY_ACCESS, "access" }, { KEY_UPDATE, "update" }, { KEY_INSERT, "insert" },
-    { KEY_DELETE, "delete" }, { KEY_NOT_KEY, "not_key" }, { KEY_INCOMPLETE, "incomplete" }, { KEY_VARIABLE_FLAGS, "variable_flags" },
+#define ZG_KEY_FLAG(symbol, text) {KEY_##symbol, text},
+#include "net/command_flags.def"
 };
 
-static const char *const category_names[CAT_COUNT] = { "@keyspace", "@read", "@write", "@set", "@sortedset", "@list", "@hash", "@string", "@bitmap", "@hyperloglog", "@geo", "@stream", "@pubsub", "@admin",
-                                                       "@fast", "@slow", "@blocking", "@dangerous", "@connection", "@transaction", "@scripting" };
+static const struct bit_name category_names[] = {
+#define ZG_CATEGORY(symbol, text) {CAT_##symbol, text},
+#include "net/command_flags.def"
+};
+
+enum {
+    FLAGS_COUNT = sizeof(flag_names) / sizeof(flag_names[0]),
+    KEY_FLAGS_COUNT = sizeof(key_flag_names) / sizeof(key_flag_names[0]),
+    CATEGORIES_COUNT = sizeof(category_names) / sizeof(category_names[0]),
+};
 
 /* The explicit categories and those that follow from the flags. */
 static uint32_t categories_of(const struct command *row)
@@ -61,25 +66,18 @@ static void write_bits(struct resp_writer *writer, uint32_t bits, const struct b
             resp_write_simple(writer, names[i].name);
 }
 
-static void write_categories(struct resp_writer *writer, uint32_t categories)
-{
-    resp_write_set(writer, (uint32_t)__builtin_popcount(categories));
-    for (uint32_t i = 0; i < CAT_COUNT; i++)
-        if ((categories & (1u << i)) != 0)
-            resp_write_simple(writer, category_names[i]);
-}
-
 struct legacy_range {
     int32_t first, last, step;
 };
 
-/* The first key, last key and step of clients older than key specs: as Redis 7 derives them. One range as it is; several ranges joined where each follows the one before. */
+/* The first key, last key and step of clients older than key specs: as Redis 7 derives them. One range as it is; several ranges joined
+ * where each follows the one before. */
 static struct legacy_range legacy_range_of(const struct command *row)
 {
-    struct legacy_range range = { 0, 0, 0 };
+    struct legacy_range range = {0, 0, 0};
     const struct key_spec *spec = row->key_specs;
     if (row->key_specs_count == 1 && spec->begin == BEGIN_INDEX && spec->find == FIND_RANGE)
-        return (struct legacy_range){ spec->index, spec->last >= 0 ? spec->index + spec->last : spec->last, spec->step };
+        return (struct legacy_range){spec->index, spec->last >= 0 ? spec->index + spec->last : spec->last, spec->step};
     int32_t previous = 0;
     for (uint32_t i = 0; i < row->key_specs_count; i++, spec++) {
         if (spec->begin != BEGIN_INDEX || spec->find != FIND_RANGE || spec->step != 1 || (previous != 0 && previous != spec->index - 1))
@@ -106,11 +104,12 @@ static void write_key_spec(struct resp_writer *writer, const struct key_spec *sp
 {
     resp_write_map(writer, 3);
     resp_write_text(writer, "flags");
-    write_bits(writer, spec->flags, key_flag_names, sizeof(key_flag_names) / sizeof(key_flag_names[0]));
+    write_bits(writer, spec->flags, key_flag_names, KEY_FLAGS_COUNT);
     resp_write_text(writer, "begin_search");
     resp_write_map(writer, 2);
     resp_write_text(writer, "type");
-    resp_write_text(writer, spec->begin == BEGIN_INDEX ? "index" : spec->begin == BEGIN_KEYWORD ? "keyword" : "unknown");
+    resp_write_text(writer, spec->begin == BEGIN_INDEX ? "index" : spec->begin == BEGIN_KEYWORD ? "keyword"
+                                                                                                : "unknown");
     resp_write_text(writer, "spec");
     if (spec->begin == BEGIN_INDEX) {
         resp_write_map(writer, 1);
@@ -126,7 +125,8 @@ static void write_key_spec(struct resp_writer *writer, const struct key_spec *sp
     resp_write_text(writer, "find_keys");
     resp_write_map(writer, 2);
     resp_write_text(writer, "type");
-    resp_write_text(writer, spec->find == FIND_RANGE ? "range" : spec->find == FIND_KEYNUM ? "keynum" : "unknown");
+    resp_write_text(writer, spec->find == FIND_RANGE ? "range" : spec->find == FIND_KEYNUM ? "keynum"
+                                                                                           : "unknown");
     resp_write_text(writer, "spec");
     if (spec->find == FIND_RANGE) {
         resp_write_map(writer, 3);
@@ -157,11 +157,11 @@ static void write_row(struct resp_writer *writer, const struct command_table *ta
     resp_write_array(writer, 10);
     resp_write_text(writer, name);
     resp_write_integer(writer, row->arity);
-    write_bits(writer, row->flags, flag_names, sizeof(flag_names) / sizeof(flag_names[0]));
+    write_bits(writer, row->flags, flag_names, FLAGS_COUNT);
     resp_write_integer(writer, range.first);
     resp_write_integer(writer, range.last);
     resp_write_integer(writer, range.step);
-    write_categories(writer, categories_of(row));
+    write_bits(writer, categories_of(row), category_names, CATEGORIES_COUNT);
     resp_write_set(writer, 0);
     resp_write_set(writer, row->key_specs_count);
     for (uint32_t i = 0; i < row->key_specs_count; i++)
@@ -274,9 +274,22 @@ static const char *summary_of(const struct command *row)
 /* Redis's groups of commands, as far as categories tell. */
 static const char *group_of(const struct command *row)
 {
-    static const struct bit_name groups[] = { { CAT_TRANSACTION, "transactions" }, { CAT_CONNECTION, "connection" }, { CAT_PUBSUB, "pubsub" }, { CAT_SCRIPTING, "scripting" }, { CAT_STREAM, "stream" }, { CAT_GEO, "geo" },
-                                              { CAT_HYPERLOGLOG, "hyperloglog" }, { CAT_BITMAP, "bitmap" }, { CAT_KEYSPACE, "generic" }, { CAT_HASH, "hash" }, { CAT_LIST, "list" }, { CAT_SORTEDSET, "sorted-set" },
-                                              { CAT_SET, "set" }, { CAT_STRING, "string" } };
+    static const struct bit_name groups[] = {
+        {CAT_TRANSACTION, "transactions"},
+        {CAT_CONNECTION, "connection"},
+        {CAT_PUBSUB, "pubsub"},
+        {CAT_SCRIPTING, "scripting"},
+        {CAT_STREAM, "stream"},
+        {CAT_GEO, "geo"},
+        {CAT_HYPERLOGLOG, "hyperloglog"},
+        {CAT_BITMAP, "bitmap"},
+        {CAT_KEYSPACE, "generic"},
+        {CAT_HASH, "hash"},
+        {CAT_LIST, "list"},
+        {CAT_SORTEDSET, "sorted-set"},
+        {CAT_SET, "set"},
+        {CAT_STRING, "string"},
+    };
     uint32_t categories = categories_of(row);
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
         if ((categories & groups[i].bit) != 0)
@@ -357,9 +370,9 @@ void session_local_command_list(struct session_call *call)
         session_syntax_error(call);
         return;
     }
-    for (uint32_t i = 0; filter == FILTER_CATEGORY && i < CAT_COUNT; i++)
-        if (session_arg_is(call, 4, category_names[i] + 1))
-            category = 1u << i;
+    for (uint32_t i = 0; filter == FILTER_CATEGORY && i < CATEGORIES_COUNT; i++)
+        if (session_arg_is(call, 4, category_names[i].name + 1))
+            category = category_names[i].bit;
     uint32_t count = 0;
     for (uint16_t i = 0; i < command_table_count(table); i++)
         count += list_has(call, filter, category, command_table_at(table, i)) ? 1 : 0;
@@ -411,10 +424,12 @@ static void write_keys(struct session_call *call, const struct command *row, con
 
 void session_local_command_getkeys(struct session_call *call)
 {
-    struct command_args inner = { .base = call->args->base, .args = call->args->args + 2, .count = call->args->count - 2 };
+    struct command_args inner = {.base = call->args->base, .args = call->args->args + 2, .count = call->args->count - 2};
     bool unknown_sub;
-    const uint8_t *sub = inner.count > 1 ? inner.base + inner.args[1].offset : NULL;
-    const struct command *row = command_table_find(call->env->commands, inner.base + inner.args[0].offset, inner.args[0].length, sub, inner.count > 1 ? inner.args[1].length : 0, &unknown_sub);
+    /* Its arity says that there is at least one argument behind the name. */
+    const struct resp_arg *name = &inner.args[0], *sub = &inner.args[1];
+    const struct command *row = command_table_find(call->env->commands, inner.base + name->offset, name->length, inner.base + sub->offset,
+        sub->length, &unknown_sub);
     if (row == NULL)
         resp_write_error(call->writer, "ERR Invalid command specified");
     else if (!has_keys(row))

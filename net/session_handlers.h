@@ -1,5 +1,6 @@
 /*
- * Between the files of the session (session.c, session_client.c, session_command.c, session_info.c): how a local command is called. Not for others.
+ * Between the files of the session (session.c, session_client.c, session_command.c, session_info.c): how a local command is called. Not
+ * for others.
  */
 #pragma once
 
@@ -15,7 +16,7 @@ struct session_call {
     const struct command *command;
     const struct command_args *args;
     struct resp_writer *writer;
-    bool is_silent; /* CLIENT REPLY OFF or SKIP: what is written is dropped. CLIENT REPLY ON and RESET clear it */
+    bool is_silent;  /* CLIENT REPLY OFF or SKIP: what is written is dropped. CLIENT REPLY ON and RESET clear it */
     bool is_closing; /* set by QUIT */
 };
 
@@ -34,7 +35,8 @@ bool session_arg_is(const struct session_call *call, uint32_t i, const char *wor
 bool session_arg_integer(const struct session_call *call, uint32_t i, int64_t *value);
 void session_syntax_error(struct session_call *call);
 
-/* Prints bytes of a client into an error or a line of text: what is not printable becomes a space, at most bytes_max are taken, a NUL ends them. `text` has room for bytes_max + 1. Returns `text`. */
+/* Prints bytes of a client into an error or a line of text: what is not printable becomes a space, at most bytes_max are taken, a NUL
+ * ends them. `text` has room for bytes_max + 1. Returns `text`. */
 const char *session_printable(const uint8_t *bytes, uint32_t length, char *text, uint32_t bytes_max);
 
 /* Redis's rule for names: bytes from '!' to '~' only, and at most SESSION_TEXT_MAX of them. */

@@ -1,5 +1,6 @@
 /*
- * INFO and CONFIG GET. The session knows a few lines of INFO itself; figures (clients, memory, counters) are appended by request_ops.info_section. Runs on the connection's home core.
+ * INFO and CONFIG GET. The session knows a few lines of INFO itself; figures (clients, memory, counters) are appended by
+ * request_ops.info_section. Runs on the connection's home core.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,9 +13,9 @@
 
 /* One section of INFO. `write` may be NULL: all lines come from request_ops. */
 struct info_section {
-    const char *name;  /* lower case, as asked for */
+    const char *name; /* lower case, as asked for */
     const char *title;
-    bool by_default;   /* part of INFO without arguments */
+    bool by_default; /* part of INFO without arguments */
     void (*write)(const struct session_call *call, struct resp_writer *text);
 };
 
@@ -81,16 +82,17 @@ static void write_cluster(const struct session_call *call, struct resp_writer *t
 
 /* In the order of a server's INFO. */
 static const struct info_section sections[] = {
-    { "server", "Server", true, write_server },
-    { "clients", "Clients", true, NULL },
-    { "memory", "Memory", true, write_memory },
-    { "persistence", "Persistence", true, write_persistence },
-    { "stats", "Stats", true, NULL },
-    { "replication", "Replication", true, write_replication },
-    { "cpu", "CPU", true, NULL },
-    { "commandstats", "Commandstats", false, NULL },
-    { "cluster", "Cluster", true, write_cluster },
-    { "keyspace", "Keyspace", true, NULL },
+    {"server", "Server", true, write_server},
+    {"clients", "Clients", true, NULL},
+    {"memory", "Memory", true, write_memory},
+    {"persistence", "Persistence", true, write_persistence},
+    {"stats", "Stats", true, NULL},
+    {"replication", "Replication", true, write_replication},
+    {"cpu", "CPU", true, NULL},
+    {"commandstats", "Commandstats", false, NULL},
+    {"cluster", "Cluster", true, write_cluster},
+    {"keyspace", "Keyspace", true, NULL},
+    {"zgateway", "Zgateway", true, NULL},
 };
 
 enum { SECTIONS_COUNT = sizeof(sections) / sizeof(sections[0]) };
@@ -137,16 +139,22 @@ struct parameter {
 
 /* What clients and load generators ask for when they connect. Only database 0 can be selected. */
 static const struct parameter parameters[] = {
-    { "save", "" },           { "appendonly", "no" },       { "maxmemory", "0" },          { "timeout", "0" },
-    { "databases", "1" },     { "replica-read-only", "yes" }, { "slave-read-only", "yes" }, { "proto-max-bulk-len", "536870912" },
+    {"save", ""},
+    {"appendonly", "no"},
+    {"maxmemory", "0"},
+    {"timeout", "0"},
+    {"databases", "1"},
+    {"replica-read-only", "yes"},
+    {"slave-read-only", "yes"},
+    {"proto-max-bulk-len", "536870912"},
 };
 
 enum { PARAMETERS_COUNT = sizeof(parameters) / sizeof(parameters[0]) };
 
 void session_local_config_get(struct session_call *call)
 {
-    const char *names[PARAMETERS_COUNT] = { NULL };
-    uint32_t matched[PARAMETERS_COUNT] = { 0 }; /* the argument that matches; 0: none */
+    const char *names[PARAMETERS_COUNT] = {NULL};
+    uint32_t matched[PARAMETERS_COUNT] = {0}; /* the argument that matches; 0: none */
     uint32_t count = 0;
     for (uint32_t k = 0; k < PARAMETERS_COUNT; k++) {
         for (uint32_t i = 2; i < call->args->count && matched[k] == 0; i++) {
@@ -209,7 +217,8 @@ static bool element_matches(const uint8_t *pattern, uint32_t length, uint32_t *a
     return is_found != is_negated;
 }
 
-/* One '*' is remembered at a time: where a later one is reached, an earlier one needs no second try. So no pattern costs more than its length times the text's. */
+/* One '*' is remembered at a time: where a later one is reached, an earlier one needs no second try. So no pattern costs more than its
+ * length times the text's. */
 bool session_glob(const uint8_t *pattern, uint32_t pattern_length, const char *text)
 {
     uint32_t at = 0, position = 0, text_length = (uint32_t)strlen(text);

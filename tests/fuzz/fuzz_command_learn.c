@@ -1,5 +1,6 @@
 /*
- * Any bytes as a backend's COMMAND reply: the table must stay whole, a refused reply must leave it as it was, and what was learned must never make key extraction leave the arguments.
+ * Any bytes as a backend's COMMAND reply: the table must stay whole, a refused reply must leave it as it was, and what was learned must
+ * never make key extraction leave the arguments.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -14,9 +15,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void extract_all(const struct command_table *table)
 {
     static const uint8_t bytes[] = "x2KEYSabSTORE";
-    static const struct resp_arg args[] = { { 0, 1 }, { 1, 1 }, { 2, 4 }, { 6, 1 }, { 7, 1 }, { 8, 5 }, { 6, 1 } };
+    static const struct resp_arg args[] = {{0, 1}, {1, 1}, {2, 4}, {6, 1}, {7, 1}, {8, 5}, {6, 1}};
     for (uint32_t count = 1; count <= sizeof(args) / sizeof(args[0]); count++) {
-        struct command_args command_args = { .base = bytes, .args = args, .count = count };
+        struct command_args command_args = {.base = bytes, .args = args, .count = count};
         for (uint16_t i = COMMAND_BUILT_IN_COUNT; i < command_table_count(table); i++) {
             uint32_t positions[4], keys;
             if (command_keys(command_table_at(table, i), &command_args, positions, 4, &keys) != STATUS_OK)

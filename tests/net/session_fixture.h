@@ -1,5 +1,6 @@
 /*
- * For tests of the session: runs a line of words as one command and gives the reply's bytes. What lies outside net/ is played by fakes that write fixed texts.
+ * For tests of the session: runs a line of words as one command and gives the reply's bytes. What lies outside net/ is played by fakes
+ * that write fixed texts.
  */
 #pragma once
 
@@ -23,7 +24,7 @@ struct fixture {
     const char *list_text;            /* what client_list appends; NULL: the session's own line */
     uint8_t asked_protocol;           /* as told to command_reply last */
     const struct command *cluster_of; /* command that cluster_command was called with last */
-    char sections[512];               /* names of the INFO sections asked for, each with a space behind it */
+    char sections[512];               /* names of the INFO sections asked for by the command run last, each with a space behind it */
     uint8_t *bytes;                   /* of the command run last */
     struct resp_arg args[WORDS_MAX];
 };
@@ -70,14 +71,14 @@ static inline const uint8_t *fake_command_reply(void *context, uint8_t protocol,
     return (const uint8_t *)reply;
 }
 
-static const struct request_ops fake_ops = { fake_cluster_command, fake_info_section, fake_client_addresses, fake_client_list, fake_command_reply };
+static const struct request_ops fake_ops = {fake_cluster_command, fake_info_section, fake_client_addresses, fake_client_list, fake_command_reply};
 
 static inline struct fixture *fixture_create(void)
 {
     struct fixture *fixture = alloc_zeroed(sizeof(*fixture));
     fixture->table = command_table_create();
     session_init(&fixture->session, 42, 1000);
-    fixture->env = (struct session_env){ .commands = fixture->table, .context = fixture, .ops = &fake_ops, .now_ms = 1000, .realtime_us = UINT64_C(1700000000123456), .is_ready = true };
+    fixture->env = (struct session_env){.commands = fixture->table, .context = fixture, .ops = &fake_ops, .now_ms = 1000, .realtime_us = UINT64_C(1700000000123456), .is_ready = true};
     resp_writer_init(&fixture->writer, 2);
     return fixture;
 }
@@ -92,7 +93,8 @@ static inline void fixture_destroy(struct fixture **fixture)
     *fixture = NULL;
 }
 
-/* Splits words at spaces into arguments; "_" is an empty one; "~" within a word stands for a space, "^" for a line feed. The bytes are on the heap and exactly as long as needed, so that a sanitizer sees a read behind them. */
+/* Splits words at spaces into arguments; "_" is an empty one; "~" within a word stands for a space, "$" for a line feed. The bytes are
+ * on the heap and exactly as long as needed, so that a sanitizer sees a read behind them. */
 static inline struct command_args fixture_args(struct fixture *fixture, const char *words)
 {
     uint32_t count = 0, used = 0;
@@ -103,23 +105,25 @@ static inline struct command_args fixture_args(struct fixture *fixture, const ch
         size_t word = strcspn(at, " ");
         cr_assert(count < WORDS_MAX);
         bool is_empty = word == 1 && *at == '_';
-        fixture->args[count++] = (struct resp_arg){ .offset = used, .length = is_empty ? 0 : (uint32_t)word };
+        fixture->args[count++] = (struct resp_arg){.offset = used, .length = is_empty ? 0 : (uint32_t)word};
         for (size_t i = 0; i < word && !is_empty; i++)
-            bytes[used++] = at[i] == '~' ? ' ' : at[i] == '^' ? '\n' : at[i];
+            bytes[used++] = at[i] == '~' ? ' ' : at[i] == '$' ? '\n'
+                                                              : at[i];
         at += word;
         at += *at == ' ' ? 1 : 0;
     }
     fixture->bytes = alloc_resize(bytes, used == 0 ? 1 : used);
-    return (struct command_args){ .base = fixture->bytes, .args = fixture->args, .count = count };
+    return (struct command_args){.base = fixture->bytes, .args = fixture->args, .count = count};
 }
 
 static inline const struct command *fixture_find(struct fixture *fixture, const struct command_args *args, bool *unknown_sub)
 {
     return command_table_find(fixture->table, args->base + args->args[0].offset, args->args[0].length, args->count > 1 ? args->base + args->args[1].offset : NULL, args->count > 1 ? args->args[1].length : 0,
-                              unknown_sub);
+        unknown_sub);
 }
 
-/* Runs one command as a client's would be run, errors of look-up and arity included. Returns the reply, NUL behind it; valid until the next call. */
+/* Runs one command as a client's would be run, errors of look-up and arity included. Returns the reply, NUL behind it; valid until the
+ * next call. */
 static inline const char *run(struct fixture *fixture, const char *words)
 {
     struct command_args args = fixture_args(fixture, words);
@@ -127,6 +131,7 @@ static inline const char *run(struct fixture *fixture, const char *words)
     const struct command *command = fixture_find(fixture, &args, &unknown_sub);
     resp_writer_reset(&fixture->writer, fixture->session.protocol);
     fixture->result = SESSION_REPLY;
+    fixture->sections[0] = 0;
     if (command == NULL)
         session_unknown_command(&args, unknown_sub, &fixture->writer);
     else if (!command_arity_ok(command, args.count))

@@ -9,8 +9,9 @@ TestSuite(command_keys);
 
 enum { RECORDED_COUNT = sizeof(recorded_keys) / sizeof(recorded_keys[0]) };
 
-/* The server falls back to reading these numbers of keys with atoi and finds keys in calls which the command itself then refuses. The gateway refuses them at once. */
-static const char *const refused_at_once[] = { "zunionstore d 01 a", "zunionstore d +1 a", "zunionstore d 4294967297 a", "migrate h 6379 _ 0 10 KEYS" };
+/* The server falls back to reading these numbers of keys with atoi and finds keys in calls which the command itself then refuses. The
+ * gateway refuses them at once. */
+static const char *const refused_at_once[] = {"zunionstore d 01 a", "zunionstore d +1 a", "zunionstore d 4294967297 a", "migrate h 6379 _ 0 10 KEYS"};
 
 static const char *expected_reply(const struct recorded_keys *recorded)
 {
@@ -45,7 +46,7 @@ static enum status keys_of(struct fixture *fixture, const char *words, uint32_t 
 Test(command_keys, keys_without_room_are_counted)
 {
     struct fixture *fixture = fixture_create();
-    uint32_t positions[4] = { 77, 77, 77, 77 }, count = 0;
+    uint32_t positions[4] = {77, 77, 77, 77}, count = 0;
     cr_expect_eq(keys_of(fixture, "mget a b c d e", positions, 2, &count), STATUS_OK);
     cr_expect(count == 5 && positions[0] == 1 && positions[1] == 2 && positions[2] == 77);
     cr_expect_eq(keys_of(fixture, "get a", NULL, 0, &count), STATUS_OK);
@@ -61,7 +62,7 @@ Test(command_keys, keys_too_few_arguments_are_invalid)
 {
     struct fixture *fixture = fixture_create();
     uint32_t positions[4], count = 9;
-    static const char *const calls[] = { "get", "sort", "sort_ro", "migrate h 1 k", "mget", "mset a", "zunionstore d", "zunionstore d 1", "lmpop 1", "xread streams", "eval s", "object encoding", "georadius a 1", "migrate" };
+    static const char *const calls[] = {"get", "sort", "sort_ro", "migrate h 1 k", "mget", "mset a", "zunionstore d", "zunionstore d 1", "lmpop 1", "xread streams", "eval s", "object encoding", "georadius a 1", "migrate"};
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         cr_expect_eq(keys_of(fixture, calls[i], positions, 4, &count), STATUS_INVALID, "%s", calls[i]);
         cr_expect_eq(count, 0, "%s", calls[i]);
@@ -92,19 +93,19 @@ Test(command_keys, keys_of_shard_channels_are_routed)
 Test(command_keys, specs_at_the_limits_stay_inside_the_arguments)
 {
     struct fixture *fixture = fixture_create();
-    struct command command = { .name = "x", .arity = -1, .key_specs_count = 1 };
+    struct command command = {.name = "x", .arity = -1, .key_specs_count = 1};
     static const struct key_spec specs[] = {
-        { .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 4096, .last = -1, .step = 1 },
-        { .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .last = -4096, .step = 1 },
-        { .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .last = 4096, .step = 1 },
-        { .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = -1, .last = 1, .step = 1 },
-        { .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .last = 0, .step = 0 },
-        { .begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = 1, .keynum = 4096, .limit = 1, .step = 1 },
-        { .begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = -3, .keynum = 0, .limit = 1, .step = 1 },
-        { .begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = 1, .keynum = 0, .limit = 4096, .step = 4096 },
-        { .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN },
-        { .begin = BEGIN_KEYWORD, .find = FIND_RANGE, .index = 4096, .keyword = "B", .last = 0, .step = 1 },
-        { .begin = BEGIN_KEYWORD, .find = FIND_RANGE, .index = -4096, .keyword = "B", .last = 0, .step = 1 },
+        {.begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 4096, .last = -1, .step = 1},
+        {.begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .last = -4096, .step = 1},
+        {.begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .last = 4096, .step = 1},
+        {.begin = BEGIN_INDEX, .find = FIND_RANGE, .index = -1, .last = 1, .step = 1},
+        {.begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .last = 0, .step = 0},
+        {.begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = 1, .keynum = 4096, .limit = 1, .step = 1},
+        {.begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = -3, .keynum = 0, .limit = 1, .step = 1},
+        {.begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = 1, .keynum = 0, .limit = 4096, .step = 4096},
+        {.begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN},
+        {.begin = BEGIN_KEYWORD, .find = FIND_RANGE, .index = 4096, .keyword = "B", .last = 0, .step = 1},
+        {.begin = BEGIN_KEYWORD, .find = FIND_RANGE, .index = -4096, .keyword = "B", .last = 0, .step = 1},
     };
     for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
         uint32_t positions[8], count = 0;
@@ -118,12 +119,12 @@ Test(command_keys, specs_at_the_limits_stay_inside_the_arguments)
 Test(command_keys, keynum_with_steps_and_keyword_from_the_end)
 {
     struct fixture *fixture = fixture_create();
-    struct command command = { .name = "x", .arity = -1, .key_specs_count = 1, .key_specs = { { .begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = 1, .keynum = 0, .limit = 1, .step = 2 } } };
+    struct command command = {.name = "x", .arity = -1, .key_specs_count = 1, .key_specs = {{.begin = BEGIN_INDEX, .find = FIND_KEYNUM, .index = 1, .keynum = 0, .limit = 1, .step = 2}}};
     uint32_t positions[8], count = 0;
     struct command_args args = fixture_args(fixture, "x 2 a 1 b 2");
     cr_expect_eq(command_keys(&command, &args, positions, 8, &count), STATUS_OK);
     cr_expect(count == 2 && positions[0] == 2 && positions[1] == 4);
-    command.key_specs[0] = (struct key_spec){ .begin = BEGIN_KEYWORD, .find = FIND_RANGE, .keyword = "KEYS", .index = -2, .last = -1, .step = 1 };
+    command.key_specs[0] = (struct key_spec){.begin = BEGIN_KEYWORD, .find = FIND_RANGE, .keyword = "KEYS", .index = -2, .last = -1, .step = 1};
     args = fixture_args(fixture, "x keys y keys a");
     cr_expect_eq(command_keys(&command, &args, positions, 8, &count), STATUS_OK);
     cr_expect(count == 1 && positions[0] == 4);
@@ -142,10 +143,10 @@ static bool tells(struct fixture *fixture, const char *words, bool (*question)(c
 Test(command_keys, blocking_call_is_told_by_its_options)
 {
     struct fixture *fixture = fixture_create();
-    static const char *const blocking[] = { "xread BLOCK 0 STREAMS a 0", "xread COUNT 1 block 5 streams a 0", "xread COUNT BLOCK BLOCK 1 STREAMS a 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS a >",
-                                            "xreadgroup BLOCK 0 GROUP g c STREAMS a >", "xreadgroup GROUP g c NOACK COUNT 1 BLOCK 5 STREAMS a >", "blpop a 0", "bzmpop 0 1 a MIN" };
-    static const char *const others[] = { "xread STREAMS a 0", "xread COUNT 1 STREAMS block 0", "xread STREAMS BLOCK 0 BLOCK 0", "xread COUNT BLOCK STREAMS a 0", "xreadgroup GROUP block c STREAMS a >",
-                                          "xreadgroup GROUP g block STREAMS a >", "xreadgroup GROUP g c STREAMS block >", "get block", "lpop block", "xread", "xreadgroup group", "sort block" };
+    static const char *const blocking[] = {"xread BLOCK 0 STREAMS a 0", "xread COUNT 1 block 5 streams a 0", "xread COUNT BLOCK BLOCK 1 STREAMS a 0", "XREADGROUP GROUP g c BLOCK 0 STREAMS a >",
+        "xreadgroup BLOCK 0 GROUP g c STREAMS a >", "xreadgroup GROUP g c NOACK COUNT 1 BLOCK 5 STREAMS a >", "blpop a 0", "bzmpop 0 1 a MIN"};
+    static const char *const others[] = {"xread STREAMS a 0", "xread COUNT 1 STREAMS block 0", "xread STREAMS BLOCK 0 BLOCK 0", "xread COUNT BLOCK STREAMS a 0", "xreadgroup GROUP block c STREAMS a >",
+        "xreadgroup GROUP g block STREAMS a >", "xreadgroup GROUP g c STREAMS block >", "get block", "lpop block", "xread", "xreadgroup group", "sort block"};
     for (size_t i = 0; i < sizeof(blocking) / sizeof(blocking[0]); i++) {
         cr_expect(tells(fixture, blocking[i], command_is_blocking_call), "%s", blocking[i]);
         cr_expect(tells(fixture, blocking[i], command_is_unsupported_call), "%s", blocking[i]);
@@ -158,9 +159,9 @@ Test(command_keys, blocking_call_is_told_by_its_options)
 Test(command_keys, unsupported_call_sort_that_reads_other_keys)
 {
     struct fixture *fixture = fixture_create();
-    static const char *const foreign[] = { "sort a BY w_*", "sort a GET o_*", "sort a get # get x", "sort_ro a BY w_*->f", "sort a LIMIT 0 1 GET *", "sort a STORE d GET *" };
-    static const char *const own[] = { "sort a", "sort a BY nosort", "sort a GET #", "sort a BY nosort GET # LIMIT 0 1 ALPHA DESC STORE d", "sort a STORE by", "sort a STORE get *", "sort a LIMIT by get", "sort a BY", "sort a GET",
-                                       "sort_ro a ASC", "sort", "sort a BY _" };
+    static const char *const foreign[] = {"sort a BY w_*", "sort a GET o_*", "sort a get # get x", "sort_ro a BY w_*->f", "sort a LIMIT 0 1 GET *", "sort a STORE d GET *"};
+    static const char *const own[] = {"sort a", "sort a BY nosort", "sort a GET #", "sort a BY nosort GET # LIMIT 0 1 ALPHA DESC STORE d", "sort a STORE by", "sort a STORE get *", "sort a LIMIT by get", "sort a BY", "sort a GET",
+        "sort_ro a ASC", "sort", "sort a BY _"};
     for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
         cr_expect(tells(fixture, foreign[i], command_is_unsupported_call), "%s", foreign[i]);
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)

@@ -1,4 +1,5 @@
-/* Completing the command table from a backend's COMMAND reply: real replies, made-up commands, and everything that can be wrong with a reply. */
+/* Completing the command table from a backend's COMMAND reply: real replies, made-up commands, and everything that can be wrong with a
+ * reply. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,7 +98,7 @@ Test(command_learn, unknown_commands_are_added_by_their_keys_and_flags)
     uint32_t added = 0;
     const char *reply = "*6\r\n" COMMAND_10("$7\r\nHEXPIRE", "-6", "2\r\n+write\r\n+fast\r\n", "1\r\n" RANGE_SPEC) COMMAND_10("$7\r\nwaitaof", "4", "0\r\n", "0\r\n")
         COMMAND_10("$6\r\nnewsub", "2", "1\r\n+pubsub\r\n", "1\r\n" RANGE_SPEC) COMMAND_10("$8\r\nnewadmin", "2", "1\r\n+admin\r\n", "1\r\n" RANGE_SPEC)
-        COMMAND_10("$8\r\nnewblock", "2", "1\r\n+blocking\r\n", "1\r\n" RANGE_SPEC) COMMAND_10("$7\r\nnewsort", "-2", "1\r\n+readonly\r\n", "2\r\n" RANGE_SPEC UNKNOWN_SPEC);
+            COMMAND_10("$8\r\nnewblock", "2", "1\r\n+blocking\r\n", "1\r\n" RANGE_SPEC) COMMAND_10("$7\r\nnewsort", "-2", "1\r\n+readonly\r\n", "2\r\n" RANGE_SPEC UNKNOWN_SPEC);
     /* waitaof has no key: its range is 0. */
     char *text = alloc_copy_text(reply, strlen(reply));
     char *at = strstr(text, "waitaof\r\n:4\r\n*0\r\n:1\r\n:1\r\n:1\r\n");
@@ -113,7 +114,7 @@ Test(command_learn, unknown_commands_are_added_by_their_keys_and_flags)
     static const struct {
         const char *name;
         enum command_handling handling;
-    } others[] = { { "waitaof", HANDLE_UNSUPPORTED }, { "newsub", HANDLE_UNSUPPORTED }, { "newadmin", HANDLE_REFUSED }, { "newblock", HANDLE_UNSUPPORTED }, { "newsort", HANDLE_UNSUPPORTED } };
+    } others[] = {{"waitaof", HANDLE_UNSUPPORTED}, {"newsub", HANDLE_UNSUPPORTED}, {"newadmin", HANDLE_REFUSED}, {"newblock", HANDLE_UNSUPPORTED}, {"newsort", HANDLE_UNSUPPORTED}};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         row = find(table, others[i].name, NULL);
         cr_assert_not_null(row, "%s", others[i].name);
@@ -148,7 +149,8 @@ Test(command_learn, subcommands_of_known_and_new_containers_are_added)
     const char *sub_3 = "*10\r\n$7\r\nfoo|new\r\n:-3\r\n*1\r\n+write\r\n:2\r\n:-1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n";
     char reply[2048];
     (void)snprintf(reply, sizeof(reply), "*4\r\n*10\r\n$6\r\nobject\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n%s*10\r\n$6\r\nconfig\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n%s"
-                   "*10\r\n$3\r\nfoo\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n%s*10\r\n$7\r\nba r|az\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n%s", sub_1, sub_2, sub_3, sub_3);
+                                         "*10\r\n$3\r\nfoo\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n%s*10\r\n$7\r\nba r|az\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n%s",
+        sub_1, sub_2, sub_3, sub_3);
     cr_assert_eq(learn(table, reply, &added), STATUS_OK);
     cr_expect_eq(added, 4);
     const struct command *row = find(table, "object", "NEW");
@@ -168,8 +170,10 @@ Test(command_learn, legacy_replies_give_one_range)
     uint32_t added = 0;
     /* As servers from 2.8.13 (six elements) and 6 (seven) answer. */
     cr_assert_eq(learn(table, "*6\r\n*6\r\n$4\r\nnew1\r\n:-2\r\n*1\r\n+readonly\r\n:1\r\n:-1\r\n:2\r\n*7\r\n$4\r\nnew2\r\n:3\r\n*1\r\n+write\r\n:2\r\n:3\r\n:1\r\n*1\r\n+@slow\r\n"
-                            "*6\r\n$4\r\nnew3\r\n:-2\r\n*1\r\n+movablekeys\r\n:1\r\n:1\r\n:1\r\n*6\r\n$4\r\nnew4\r\n:-2\r\n*0\r\n:1\r\n:1\r\n:0\r\n*6\r\n$4\r\nnew5\r\n:-2\r\n*0\r\n:3\r\n:1\r\n:1\r\n"
-                            "*6\r\n$5\r\nbitop\r\n:-5\r\n*1\r\n+write\r\n:2\r\n:-1\r\n:1\r\n", &added), STATUS_OK);
+                              "*6\r\n$4\r\nnew3\r\n:-2\r\n*1\r\n+movablekeys\r\n:1\r\n:1\r\n:1\r\n*6\r\n$4\r\nnew4\r\n:-2\r\n*0\r\n:1\r\n:1\r\n:0\r\n*6\r\n$4\r\nnew5\r\n:-2\r\n*0\r\n:3\r\n:1\r\n:1\r\n"
+                              "*6\r\n$5\r\nbitop\r\n:-5\r\n*1\r\n+write\r\n:2\r\n:-1\r\n:1\r\n",
+                     &added),
+        STATUS_OK);
     cr_expect_eq(added, 5);
     const struct command *row = find(table, "new1", NULL);
     cr_assert(row->handling == HANDLE_FORWARD && row->key_specs_count == 1 && row->key_first_simple == 0);
@@ -195,8 +199,9 @@ Test(command_learn, known_rows_are_corrected_where_only_forwarded)
     index[8] = '2';
     char reply[4096];
     (void)snprintf(reply, sizeof(reply), "*5\r\n*10\r\n$3\r\nGET\r\n:-3\r\n*0\r\n:2\r\n:2\r\n:1\r\n*0\r\n*0\r\n*1\r\n%s*0\r\n*10\r\n$4\r\nmget\r\n:7\r\n*0\r\n:2\r\n:2\r\n:1\r\n*0\r\n*0\r\n*1\r\n%s*0\r\n"
-                   "*10\r\n$4\r\necho\r\n:1\r\n*0\r\n:2\r\n:2\r\n:1\r\n*0\r\n*0\r\n*1\r\n%s*0\r\n*10\r\n$4\r\nsort\r\n:-2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*2\r\n" RANGE_SPEC UNKNOWN_SPEC "*0\r\n"
-                   "*10\r\n$3\r\nset\r\n:0\r\n*0\r\n:2\r\n:2\r\n:1\r\n*0\r\n*0\r\n*1\r\n%s*0\r\n", spec_at_2, spec_at_2, spec_at_2, spec_at_2);
+                                         "*10\r\n$4\r\necho\r\n:1\r\n*0\r\n:2\r\n:2\r\n:1\r\n*0\r\n*0\r\n*1\r\n%s*0\r\n*10\r\n$4\r\nsort\r\n:-2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*2\r\n" RANGE_SPEC UNKNOWN_SPEC "*0\r\n"
+                                         "*10\r\n$3\r\nset\r\n:0\r\n*0\r\n:2\r\n:2\r\n:1\r\n*0\r\n*0\r\n*1\r\n%s*0\r\n",
+        spec_at_2, spec_at_2, spec_at_2, spec_at_2);
     cr_assert_eq(learn(table, reply, &added), STATUS_OK);
     cr_expect_eq(added, 0);
     const struct command *get = find(table, "get", NULL);
@@ -214,7 +219,9 @@ Test(command_learn, names_that_fit_no_row_are_passed_over)
     struct command_table *table = command_table_create();
     uint32_t added = 9;
     cr_expect_eq(learn(table, "*5\r\n*6\r\n$0\r\n\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*6\r\n$32\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*6\r\n$3\r\na'b\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n"
-                            "*6\r\n$4\r\nzero\r\n:0\r\n*0\r\n:1\r\n:1\r\n:1\r\n*6\r\n$31\r\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n", &added), STATUS_OK);
+                              "*6\r\n$4\r\nzero\r\n:0\r\n*0\r\n:1\r\n:1\r\n:1\r\n*6\r\n$31\r\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n",
+                     &added),
+        STATUS_OK);
     cr_expect_eq(added, 1);
     cr_expect_not_null(find(table, "BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", NULL));
     command_table_destroy(&table);
@@ -223,16 +230,36 @@ Test(command_learn, names_that_fit_no_row_are_passed_over)
 Test(command_learn, malformed_replies_leave_the_table_unchanged)
 {
     static const char *const replies[] = {
-        "", "*", "+OK\r\n", "-ERR no\r\n", "_\r\n", "*-1\r\n", "$3\r\nabc\r\n", ":1\r\n", "*1\r\n", "*1\r\n:1\r\n", "*1\r\n*0\r\n", "*2\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n",
-        "*1\r\n*6\r\n:1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n", "*1\r\n*6\r\n$4\r\nnew1\r\n$1\r\nx\r\n*0\r\n:1\r\n:1\r\n:1\r\n", "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n$4\r\nfast\r\n:1\r\n:1\r\n:1\r\n",
-        "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*1\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n*0\r\n:1\r\n:1\r\n", "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\nx",
-        "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*1\r\n", "*1\r\n*7\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
-        "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n:1\r\n*0\r\n", "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n*1\r\n$5\r\nflags\r\n*0\r\n",
-        "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*1\r\n*0\r\n", "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n$0\r\n\r\n",
+        "",
+        "*",
+        "+OK\r\n",
+        "-ERR no\r\n",
+        "_\r\n",
+        "*-1\r\n",
+        "$3\r\nabc\r\n",
+        ":1\r\n",
+        "*1\r\n",
+        "*1\r\n:1\r\n",
+        "*1\r\n*0\r\n",
+        "*2\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n",
+        "*1\r\n*6\r\n:1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n",
+        "*1\r\n*6\r\n$4\r\nnew1\r\n$1\r\nx\r\n*0\r\n:1\r\n:1\r\n:1\r\n",
+        "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n$4\r\nfast\r\n:1\r\n:1\r\n:1\r\n",
+        "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*1\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+        "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n*0\r\n:1\r\n:1\r\n",
+        "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\nx",
+        "*1\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*1\r\n",
+        "*1\r\n*7\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+        "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n:1\r\n*0\r\n",
+        "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n*1\r\n$5\r\nflags\r\n*0\r\n",
+        "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*1\r\n*0\r\n",
+        "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n$0\r\n\r\n",
         "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n*2\r\n$9\r\nfind_keys\r\n*2\r\n$4\r\ntype\r\n:1\r\n*0\r\n",
         "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n*2\r\n$9\r\nfind_keys\r\n*2\r\n$4\r\nspec\r\n*2\r\n$7\r\nlastkey\r\n$1\r\nx\r\n*0\r\n",
         "*1\r\n*10\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*1\r\n*2\r\n$9\r\nfind_keys\r\n*2\r\n$4\r\nspec\r\n*2\r\n$7\r\nkeyword\r\n:1\r\n*0\r\n",
-        "*2\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*6\r\n$4\r\nnew2\r\n:2\r\n*0\r\n:1\r\n:1\r\n$1\r\nx\r\n", "*4294967295\r\n", "*1000000000\r\n*6\r\n",
+        "*2\r\n*6\r\n$4\r\nnew1\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*6\r\n$4\r\nnew2\r\n:2\r\n*0\r\n:1\r\n:1\r\n$1\r\nx\r\n",
+        "*4294967295\r\n",
+        "*1000000000\r\n*6\r\n",
     };
     struct command_table *table = command_table_create();
     uint64_t before = table_sum(table);
@@ -249,8 +276,7 @@ Test(command_learn, reply_cut_at_any_byte_is_invalid)
 {
     struct command_table *table = command_table_create();
     uint64_t before = table_sum(table);
-    static const char reply[] = "*2\r\n" COMMAND_10("$4\r\nnew1", "-6", "1\r\n+write\r\n", "1\r\n" RANGE_SPEC) "*10\r\n$3\r\nfoo\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n"
-                                COMMAND_10("$7\r\nfoo|bar", "3", "0\r\n", "0\r\n");
+    static const char reply[] = "*2\r\n" COMMAND_10("$4\r\nnew1", "-6", "1\r\n+write\r\n", "1\r\n" RANGE_SPEC) "*10\r\n$3\r\nfoo\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*1\r\n" COMMAND_10("$7\r\nfoo|bar", "3", "0\r\n", "0\r\n");
     for (uint32_t length = 0; length < sizeof(reply) - 1; length++) {
         uint8_t *cut = alloc_zeroed(length + 1);
         uint32_t added = 9;
@@ -268,8 +294,8 @@ Test(command_learn, reply_cut_at_any_byte_is_invalid)
 
 Test(command_learn, key_specs_out_of_range_are_not_used)
 {
-    static const char *const changes[][2] = { { "index\r\n:1", "index\r\n:0" }, { "keystep\r\n:1", "keystep\r\n:0" }, { "lastkey\r\n:0", "lastkey\r\n:9223372036854775807" }, { "range", "qange" }, { "limit\r\n:0", "limit\r\n:-3" },
-                                             { "index\r\n:1", "index\r\n:-1" }, { "+update", "+incomplete" } };
+    static const char *const changes[][2] = {{"index\r\n:1", "index\r\n:0"}, {"keystep\r\n:1", "keystep\r\n:0"}, {"lastkey\r\n:0", "lastkey\r\n:9223372036854775807"}, {"range", "qange"}, {"limit\r\n:0", "limit\r\n:-3"},
+        {"index\r\n:1", "index\r\n:-1"}, {"+update", "+incomplete"}};
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         struct command_table *table = command_table_create();
         const char *original = "*1\r\n" COMMAND_10("$4\r\nnew1", "-6", "1\r\n+write\r\n", "1\r\n" RANGE_SPEC);

@@ -57,7 +57,7 @@ Test(command_table, find_near_misses_are_not_found)
         size_t length = strlen(row->name);
         for (size_t k = 0; k < length; k++) {
             /* Bit 5 apart (the case bit), but not a letter's other case; and the high bit. */
-            static const uint8_t flips[] = { 0x01, 0x40, 0x80 };
+            static const uint8_t flips[] = {0x01, 0x40, 0x80};
             for (size_t f = 0; f < sizeof(flips); f++) {
                 char name[COMMAND_NAME_MAX];
                 memcpy(name, row->name, COMMAND_NAME_MAX);
@@ -148,7 +148,8 @@ static void expect_same(const char *name, struct resp_cursor *theirs, struct res
         expect_same(name, theirs, ours);
 }
 
-/* Compares the first nine elements of one command, without tips; then its subcommands, by name since the server lists them in the order of a hash table. */
+/* Compares the first nine elements of one command, without tips; then its subcommands, by name since the server lists them in the order
+ * of a hash table. */
 static uint32_t expect_same_command(struct fixture *fixture, struct resp_cursor *theirs)
 {
     struct resp_value list, name;
@@ -220,16 +221,16 @@ Test(command_table, handling_is_as_documented)
         enum command_handling handling;
         const char *names;
     } expected[] = {
-        { HANDLE_SPLIT, "mget mset del unlink exists touch" },
-        { HANDLE_LOCAL, "hello auth reset quit ping echo time select readonly readwrite asking command command|count command|docs command|info command|list command|getkeys info role cluster|slots cluster|shards "
-                        "cluster|nodes cluster|info cluster|myid cluster|keyslot config|get client|id client|info client|list client|setname client|getname client|setinfo client|no-evict client|no-touch client|reply "
-                        "client|getredir" },
-        { HANDLE_UNSUPPORTED, "multi exec discard watch unwatch blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe publish spublish scan keys "
-                              "randomkey dbsize flushall flushdb eval evalsha eval_ro evalsha_ro fcall fcall_ro script|load function|load wait client|tracking client|caching client|kill swapdb move lolwut lastsave" },
-        { HANDLE_REFUSED, "debug shutdown replicaof slaveof config|set config|rewrite config|resetstat cluster|failover cluster|meet cluster|forget cluster|reset cluster|setslot cluster|addslots cluster|delslots "
-                          "cluster|replicate monitor sync psync replconf bgsave save bgrewriteaof module|load acl|setuser failover migrate" },
-        { HANDLE_FORWARD, "get set msetnx append hset hscan lpush lmpop lmove sadd sinter zadd zunionstore xadd xread xreadgroup xgroup|create xinfo|stream geoadd georadius pfcount bitop expire object|encoding dump restore "
-                          "copy rename sort sort_ro getex memory|usage" },
+        {HANDLE_SPLIT, "mget mset del unlink exists touch"},
+        {HANDLE_LOCAL, "hello auth reset quit ping echo time select readonly readwrite asking command command|count command|docs command|info command|list command|getkeys info role cluster|slots cluster|shards "
+                       "cluster|nodes cluster|info cluster|myid cluster|keyslot config|get client|id client|info client|list client|setname client|getname client|setinfo client|no-evict client|no-touch client|reply "
+                       "client|getredir"},
+        {HANDLE_UNSUPPORTED, "multi exec discard watch unwatch blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe publish spublish scan keys "
+                             "randomkey dbsize flushall flushdb eval evalsha eval_ro evalsha_ro fcall fcall_ro script|load function|load wait client|tracking client|caching client|kill swapdb move lolwut lastsave"},
+        {HANDLE_REFUSED, "debug shutdown replicaof slaveof config|set config|rewrite config|resetstat cluster|failover cluster|meet cluster|forget cluster|reset cluster|setslot cluster|addslots cluster|delslots "
+                         "cluster|replicate monitor sync psync replconf bgsave save bgrewriteaof module|load acl|setuser failover migrate"},
+        {HANDLE_FORWARD, "get set msetnx append hset hscan lpush lmpop lmove sadd sinter zadd zunionstore xadd xread xreadgroup xgroup|create xinfo|stream geoadd georadius pfcount bitop expire object|encoding dump restore "
+                         "copy rename sort sort_ro getex memory|usage"},
     };
     struct command_table *table = command_table_create();
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
@@ -244,7 +245,7 @@ Test(command_table, handling_is_as_documented)
             cr_expect_eq(row->handling, expected[i].handling, "%s|%s", top, sub == NULL ? "" : sub);
         }
     }
-    static const char *const barriers[][2] = { { "hello", NULL }, { "auth", NULL }, { "reset", NULL }, { "select", NULL }, { "quit", NULL }, { "client", "reply" } };
+    static const char *const barriers[][2] = {{"hello", NULL}, {"auth", NULL}, {"reset", NULL}, {"select", NULL}, {"quit", NULL}, {"client", "reply"}};
     uint32_t barriers_count = 0;
     for (uint16_t i = 0; i < command_table_count(table); i++)
         barriers_count += (command_table_at(table, i)->flags & CMD_BARRIER) != 0 ? 1 : 0;
@@ -257,7 +258,7 @@ Test(command_table, handling_is_as_documented)
 Test(command_table, add_bad_rows_are_refused)
 {
     struct command_table *table = command_table_create();
-    struct command row = { .name = "get", .arity = 2 };
+    struct command row = {.name = "get", .arity = 2};
     cr_expect_eq(command_table_add(table, &row, UINT16_MAX), STATUS_INVALID);
     row.name[0] = 0;
     cr_expect_eq(command_table_add(table, &row, UINT16_MAX), STATUS_INVALID);
@@ -273,7 +274,7 @@ Test(command_table, add_bad_rows_are_refused)
 Test(command_table, add_up_to_the_maximum_all_are_found)
 {
     struct command_table *table = command_table_create();
-    struct command row = { .arity = -2, .key_specs = { { .begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .step = 1 } } };
+    struct command row = {.arity = -2, .key_specs = {{.begin = BEGIN_INDEX, .find = FIND_RANGE, .index = 1, .step = 1}}};
     uint32_t added = 0;
     enum status status = STATUS_OK;
     while (status == STATUS_OK) {
