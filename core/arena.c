@@ -40,7 +40,7 @@
 #define COMMIT_BYTES MIB                   /* address space is made accessible in steps of this */
 #define SMALL_RESERVE_BYTES MIB            /* pages of empty spans that a class of small blocks keeps */
 #define LARGE_RESERVE_BYTES (4 * MIB)      /* and a class of large ones */
-#define TRIM_BYTES_MAX (32 * MIB)          /* one arena_trim gives back about this at most: some milliseconds */
+#define TRIM_BYTES_MAX (16 * MIB)          /* one arena_trim gives back about this at most: one or two milliseconds */
 #define RECLAIM_BYTES_MIN MIB              /* what is given back at once where a new span would take the arena above its maximum */
 
 enum {

@@ -35,7 +35,7 @@ struct arena; /* opaque: arena.c */
 
 /* bytes_max: the most that blocks may hold at once, 1 MiB .. 64 GiB. A block below 1 MiB counts by its size, a larger one by the bytes asked for (with the header, in whole
  * pages of 4 KiB). Pages of free blocks that are kept for reuse do not count, but are given back rather than that pages in use and kept exceed the maximum. Reserves
- * about 40 times bytes_max of address space and no memory. Ends the process where the system has no address space. `core_id` is only for reports. */
+ * 40 to 80 times bytes_max of address space and no memory. Ends the process where the system has no address space. `core_id` is only for reports. */
 struct arena *arena_create(uint32_t core_id, uint64_t bytes_max);
 
 /* Sets *arena to NULL. All blocks must have been put. */
@@ -69,7 +69,7 @@ uint64_t arena_offset_of(const struct arena *arena, const void *data);
 const uint8_t *arena_at(const struct arena *arena, uint64_t offset);
 
 /* Gives pages of free blocks back: what was free during the whole time since the last call, beyond a reserve per class (1 MiB for blocks below 64 KiB, 4 MiB for larger
- * ones), about 32 MiB a call, so that a call takes some milliseconds at most (one block may be larger). Call about once a second, and sooner where it returned more than 0.
+ * ones), about 16 MiB a call, so that a call takes a millisecond or two (one block may be larger). Call about once a second, and sooner where it returned more than 0.
  * Returns the bytes released. */
 uint64_t arena_trim(struct arena *arena);
 
