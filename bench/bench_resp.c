@@ -18,7 +18,8 @@ enum { VALUE_BYTES = 64, SCANS_A_ROUND = 1 << 20, PIPELINE_DEEP = 128 };
 static const char value[VALUE_BYTES + 1] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 enum bench_kind { BENCH_GET, BENCH_SET, BENCH_MSET, BENCH_VALUE, BENCH_OK, BENCH_INTEGER, BENCH_ERROR, BENCH_ARRAY, BENCH_KIND_COUNT };
-static const char *const kind_names[] = {"command GET", "command SET", "command MSET of 10 pairs", "reply $64", "reply +OK", "reply :n", "reply -ERR", "reply *10 of $64"};
+static const char *const kind_names[] = {"command GET", "command SET", "command MSET of 10 pairs", "reply $64",
+                                         "reply +OK",   "reply :n",    "reply -ERR",               "reply *10 of $64"};
 _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == BENCH_KIND_COUNT, "a name for each kind");
 
 static void write_one(struct resp_writer *writer, enum bench_kind kind, uint32_t i)
