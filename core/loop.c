@@ -220,7 +220,7 @@ static void idle(struct core *core)
 {
     uint64_t limit_ns = sleep_limit_ns(core);
     enum config_idle mode = core->config->cores.idle;
-    bool has_peers = core->shared->data_cores > 1;
+    bool has_peers = core->shared->data_cores > 1 && core->id < core->shared->data_cores;
     if (mode == IDLE_SPIN) {
         (void)spin(core, limit_ns < 1000 * 1000 ? limit_ns : 1000 * 1000);
         ring_wait(&core->ring, 0, 0, 0);

@@ -23,7 +23,8 @@ enum conn_flag {
     CONN_SENDING = 1u << 1,   /* a send is in flight */
     CONN_PAUSED = 1u << 2,    /* the owner wants no more bytes */
     CONN_DIRTY = 1u << 3,     /* in the list of connections to flush */
-    CONN_CANCELLING = 1u << 4 /* the receive is being cancelled */
+    CONN_CANCELLING = 1u << 4,  /* the receive is being cancelled */
+    CONN_CLOSE_AFTER_SEND = 1u << 5,
 };
 
 /* What the embedding object does; one constant table per kind. */

@@ -18,11 +18,11 @@ enum leg_action {
 enum leg_flag {
     LEG_EMBEDDED = 1u << 0,  /* lives in its request, not in the pool of legs */
     LEG_READONLY = 1u << 1,  /* may be repeated after a lost link */
-    LEG_HELD = 1u << 2,      /* counted as outstanding by the fence of its slot or key */
-    LEG_HELD_KEY = 1u << 3,  /* ... of its key */
+    LEG_HELD_SLOT = 1u << 2, /* holds a fence of its slot */
+    LEG_HELD_KEY = 1u << 3,  /* holds a fence of its key */
     LEG_ASKING = 1u << 4,    /* goes to the node that ASK named, behind ASKING */
     LEG_HANDSHAKE = 1u << 5, /* belongs to the link itself */
-    LEG_MULTI_KEY = 1u << 6, /* more than one key: the whole slot orders it */
+    LEG_CHILD = 1u << 6,     /* one key of a leg that was divided (shard/subsplit.h); origin is that */
 };
 
 struct leg {
@@ -33,7 +33,8 @@ struct leg {
     uint32_t offset;      /* of the command in bytes->data */
     uint32_t length;
     uint32_t key_hash;    /* of the only key, 0 where there are several */
-    uint32_t deadline_ms; /* low 32 bits of the loop's milliseconds */
+    uint32_t deadline_ms; /* low 32 bits of the loop's milliseconds: the same clock on every core */
+    uint32_t target;      /* key of the node a redirected leg goes to */
     uint16_t slot;
     uint16_t home;        /* core */
     uint16_t part;        /* which part of a split request */

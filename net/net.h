@@ -16,6 +16,7 @@
 
 struct client;
 struct link;
+struct link_pool;
 struct listener;
 
 enum dispatch_result {
@@ -72,10 +73,14 @@ struct net {
     struct list_node clients_all; /* every client, in order of arrival */
     struct resp_command_scanner scanner;
     struct resp_writer writer;    /* scratch for the gateway's own replies */
+    struct resp_writer inline_writer; /* an inline command in its RESP form */
     struct send_slot *send_slots; /* NET_SEND_SLOTS; used in turn, submitted when all are used */
     uint32_t send_slots_used;
     struct client *current;       /* whose command is being executed: for request_ops */
+    bool is_silent;               /* the command being dispatched gets no reply (CLIENT REPLY) */
     uint64_t next_client_id;
+    uint64_t next_link_key;
+    struct link_pool *link_pool;  /* set by link_pool_init */
     struct listener *listeners;
     uint32_t listeners_count;
     bool is_draining;
@@ -84,6 +89,9 @@ struct net {
 /* Creates core->net. clients_max 0: a core without clients. */
 void net_open(struct core *core, const struct net_ops *ops, void *owner, uint32_t clients_max);
 void net_close(struct core *core);
+
+/* How listener `index` presents itself. */
+bool net_listener_presents_cluster(const struct net *net, uint16_t index);
 
 /* Flush hook: everything dirty is handed to the kernel. */
 void net_flush(struct net *net);

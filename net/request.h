@@ -66,6 +66,9 @@ void request_leg_failed(struct net *net, struct request *request, uint16_t part,
 void request_answer(struct net *net, struct request *request, const struct reply *reply);
 void request_answer_status(struct net *net, struct request *request, enum status status);
 
+/* ANSWERED -> SENT: its reply is in the client's send queue and it has left the FIFO. */
+void request_sent(struct net *net, struct request *request);
+
 /* The client has left: the answer goes nowhere. */
 void request_orphan(struct net *net, struct request *request);
 

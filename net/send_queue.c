@@ -87,7 +87,7 @@ void send_block_put(struct core *core, struct block **block)
         if (reference.is_lent)
             mailbox_return(core->mailbox, reference.lender, reference.lent_offset);
         else
-            arena_put(core->arena, &reference.held);
+            send_block_put(core, &reference.held);
     }
     arena_put(core->arena, block);
 }

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "core/config.h"
 #include "shard/ketama.h"
@@ -27,6 +28,8 @@ struct node {
     char id[NODE_ID_BYTES];     /* cluster node id, empty for standalone servers */
     char host[HOST_BYTES];      /* as the cluster announces it, or as configured */
     uint16_t port;
+    struct sockaddr_storage address; /* host resolved by the housekeeping core before publication */
+    socklen_t address_bytes;    /* 0: it could not be */
     uint16_t shard;             /* index, SHARD_NONE: none */
     bool is_primary;
     bool is_failed;             /* the cluster says "fail", or health says so */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
-#include "core/units.h"
+#include "core/options.h"
 #include "zg_build.h"
 
 enum { ERROR_BYTES = 2048, NAME_BYTES = 128 };
@@ -204,14 +204,14 @@ static enum cli_action apply_sources(const struct cli *cli, struct config *confi
 
 static enum cli_action print_summary(const struct config *config)
 {
-    static const char *const idle_names[] = {[IDLE_SLEEP] = "sleep", [IDLE_ADAPTIVE] = "adaptive", [IDLE_SPIN] = "spin"};
-    char timeout[64];
+    char timeout[64], idle[64];
 
-    units_format_time(config->use_case.timeout_ns, timeout, sizeof(timeout));
+    option_format_value(&options_table[OPTION_ID_use_cases_timeout], &config->use_case, timeout, sizeof(timeout));
+    option_format_value(&options_table[OPTION_ID_cores_idle], config, idle, sizeof(idle));
     printf("configuration ok\n");
     printf("%u listener%s (%s%s), %u data core%s (%s, idle %s), backend %s (%s, %u address%s), time-out %s\n", config->listeners_count,
            config->listeners_count == 1 ? "" : "s", config->listeners[0].address, config->listeners_count == 1 ? "" : ", ...", config->cores.data,
-           config->cores.data == 1 ? "" : "s", config->cores.cpus_count > 0 ? "pinned" : "not pinned", idle_names[config->cores.idle], config->backend.name,
+           config->cores.data == 1 ? "" : "s", config->cores.cpus_count > 0 ? "pinned" : "not pinned", idle, config->backend.name,
            config->backend.kind == BACKEND_CLUSTER ? "cluster" : "servers", config->backend.addresses_count, config->backend.addresses_count == 1 ? "" : "es", timeout);
     return answer_end();
 }

@@ -1,0 +1,223 @@
+/*
+ * Owns: the control loops of the process. Runs on: the main thread.
+ */
+#include "core/boot/housekeeper.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "core/alloc.h"
+
+enum { TICK_MS = 20, TICK_SLOW_MS = 1000 };
+
+static struct housekeeper *housekeeper_of(const struct core *core)
+{
+    return core->context;
+}
+
+/* ---- snapshots ---- */
+
+static void destroy_published(const void *data)
+{
+    const struct published *published = data;
+    topology_destroy(published->topology);
+    alloc_free((void *)(uintptr_t)published);
+}
+
+static void send_snapshots(struct housekeeper *housekeeper)
+{
+    for (uint32_t i = 0; i < housekeeper->process->shared.data_cores; i++) {
+        if (housekeeper->unsent_epochs[i] == 0)
+            continue;
+        struct msg *msg = mailbox_reserve(housekeeper->core.mailbox, i, CLASS_CONTROL);
+        if (msg == NULL)
+            continue; /* the tick tries again */
+        struct msg_snapshot body = {.published = housekeeper->newest};
+        msg->kind = MSG_SNAPSHOT;
+        memcpy(msg->body, &body, sizeof(body));
+        housekeeper->unsent_epochs[i] = 0;
+    }
+}
+
+static bool publish(void *context, const struct topology *topology)
+{
+    struct housekeeper *housekeeper = context;
+    struct published *published = alloc_zeroed(sizeof(*published));
+    published->topology = topology;
+    published->facts = &housekeeper->process->facts;
+    /* A core that has not been sent the one before must not be told of it any more: it goes straight to this one. */
+    if (!snapshot_publish(&housekeeper->publisher, published, topology->epoch)) {
+        alloc_free(published);
+        return false;
+    }
+    housekeeper->newest = published;
+    for (uint32_t i = 0; i < housekeeper->process->shared.data_cores; i++)
+        housekeeper->unsent_epochs[i] = topology->epoch;
+    send_snapshots(housekeeper);
+    return true;
+}
+
+/* ---- hooks of the loop ---- */
+
+static void on_message(void *context, uint32_t from, const struct msg *msg, const uint8_t *bytes)
+{
+    struct housekeeper *housekeeper = housekeeper_of(context);
+    (void)bytes;
+    if (msg->kind == MSG_ACK) {
+        struct msg_ack body;
+        memcpy(&body, msg->body, sizeof(body));
+        (void)snapshot_acknowledge(&housekeeper->publisher, from, body.epoch);
+    } else if (msg->kind == MSG_REFRESH) {
+        struct msg_refresh body;
+        memcpy(&body, msg->body, sizeof(body));
+        poller_refresh(&housekeeper->poller, &body);
+    } else {
+        ZG_UNREACHABLE();
+    }
+}
+
+static void flush(struct core *core)
+{
+    net_flush(core->net);
+}
+
+static void release(struct core *core)
+{
+    net_release(core->net);
+}
+
+static bool is_busy(const struct core *core)
+{
+    return !list_is_empty(&core->net->dirty);
+}
+
+static bool is_finished(const struct core *core)
+{
+    return core->net->links.live_count == 0;
+}
+
+static const struct core_hooks hooks = {
+    .message = on_message,
+    .flush = flush,
+    .release = release,
+    .is_busy = is_busy,
+    .is_finished = is_finished,
+};
+
+/* ---- timers ---- */
+
+static void drain_logs(struct housekeeper *housekeeper)
+{
+    for (uint32_t i = 0; i < housekeeper->process->shared.cores_count; i++)
+        (void)log_ring_drain(housekeeper->logs[i], housekeeper->log_fd);
+}
+
+static void look_for_signals(struct housekeeper *housekeeper)
+{
+    struct signalfd_siginfo info;
+    if (read(housekeeper->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    core_log(&housekeeper->core, LOG_NOTICE, "signal", "signal=%u action=drain", info.ssi_signo);
+    housekeeper->is_draining = true;
+}
+
+static void drain(struct housekeeper *housekeeper)
+{
+    struct process *process = housekeeper->process;
+    for (uint32_t i = 0; i < process->shared.data_cores; i++) {
+        if (housekeeper->drain_sent[i])
+            continue;
+        struct msg *msg = mailbox_reserve(housekeeper->core.mailbox, i, CLASS_CONTROL);
+        if (msg == NULL)
+            continue;
+        msg->kind = MSG_DRAIN;
+        housekeeper->drain_sent[i] = true;
+    }
+    if (atomic_load(&process->finished_count) == process->shared.data_cores) {
+        link_pool_close_all(&housekeeper->poller.links);
+        housekeeper->core.is_stopping = true;
+    }
+}
+
+static void on_tick(struct timer *timer, void *context)
+{
+    struct housekeeper *housekeeper = context;
+    struct core *core = &housekeeper->core;
+    look_for_signals(housekeeper);
+    send_snapshots(housekeeper);
+    if (housekeeper->is_draining)
+        drain(housekeeper);
+    else
+        poller_tick(&housekeeper->poller);
+    drain_logs(housekeeper);
+    timer_set(&core->wheel, timer, core->now_ms + TICK_MS);
+}
+
+static void on_tick_slow(struct timer *timer, void *context)
+{
+    struct housekeeper *housekeeper = context;
+    struct process *process = housekeeper->process;
+    uint64_t requests = 0;
+    for (uint32_t i = 0; i < process->shared.data_cores; i++)
+        requests += metric_read(process->shared.peers[i].metrics, METRIC_requests_total);
+    atomic_store_explicit(&process->ops_per_second, requests - housekeeper->requests_before, memory_order_relaxed);
+    housekeeper->requests_before = requests;
+    (void)arena_trim(housekeeper->core.arena);
+    timer_set(&housekeeper->core.wheel, timer, housekeeper->core.now_ms + TICK_SLOW_MS);
+}
+
+/* ---- life ---- */
+
+static int open_signals(void)
+{
+    /* Blocked in main before the threads start, so that they come here alone. */
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+enum status housekeeper_open(struct housekeeper *housekeeper)
+{
+    struct process *process = housekeeper->process;
+    struct core *core = &housekeeper->core;
+    core->context = housekeeper;
+    core->hooks = &hooks;
+    enum status status = core_open(core, process->shared.data_cores, process->config, &process->shared, housekeeper->error, sizeof(housekeeper->error));
+    if (status != STATUS_OK)
+        return status;
+    housekeeper->signal_fd = open_signals();
+    if (housekeeper->signal_fd < 0) {
+        (void)snprintf(housekeeper->error, sizeof(housekeeper->error), "signalfd failed");
+        return STATUS_SYSTEM;
+    }
+    net_open(core, &poller_net_ops, &housekeeper->poller, 0);
+    snapshot_publisher_init(&housekeeper->publisher, process->shared.data_cores, destroy_published);
+    timer_init(&housekeeper->tick, on_tick, housekeeper);
+    timer_init(&housekeeper->tick_slow, on_tick_slow, housekeeper);
+    return STATUS_OK;
+}
+
+void housekeeper_run(struct housekeeper *housekeeper)
+{
+    struct core *core = &housekeeper->core;
+    poller_init(&housekeeper->poller, core, core->net, &housekeeper->process->facts, publish, housekeeper);
+    timer_set(&core->wheel, &housekeeper->tick, core->now_ms);
+    timer_set(&core->wheel, &housekeeper->tick_slow, core->now_ms + TICK_SLOW_MS);
+    core_run(core);
+    drain_logs(housekeeper);
+}
+
+void housekeeper_release(struct housekeeper *housekeeper)
+{
+    drain_logs(housekeeper);
+    poller_fini(&housekeeper->poller);
+    snapshot_publisher_fini(&housekeeper->publisher);
+    net_close(&housekeeper->core);
+    close(housekeeper->signal_fd);
+    core_close(&housekeeper->core);
+}

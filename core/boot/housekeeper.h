@@ -1,0 +1,33 @@
+/*
+ * The housekeeping core: polls the backends, publishes snapshots, drains the cores' logs, sums figures once a second, and begins the end when a signal says so.
+ */
+#pragma once
+
+#include "core/boot/worker.h"
+#include "core/snapshot.h"
+#include "shard/poller.h"
+
+struct housekeeper {
+    struct core core;
+    struct process *process;
+    struct poller poller;
+    struct snapshot_publisher publisher;
+    const struct published *newest;
+    uint64_t unsent_epochs[CONFIG_DATA_CORES_MAX]; /* 0: the core has been sent the newest snapshot */
+    struct log_ring *logs[CONFIG_DATA_CORES_MAX + 1];
+    struct timer tick;
+    struct timer tick_slow;
+    int signal_fd;
+    int log_fd;
+    uint64_t requests_before;  /* of the figures: total a second ago */
+    bool is_draining;
+    bool drain_sent[CONFIG_DATA_CORES_MAX];
+    char error[256];
+};
+
+/* Opens the core on the calling thread; the thread that calls housekeeper_run must be the same. */
+enum status housekeeper_open(struct housekeeper *housekeeper) ZG_NODISCARD;
+/* Runs until a signal has come and every data core has ended. */
+void housekeeper_run(struct housekeeper *housekeeper);
+/* After all threads were joined. */
+void housekeeper_release(struct housekeeper *housekeeper);

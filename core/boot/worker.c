@@ -1,0 +1,263 @@
+/*
+ * Owns: one data core, put together from core/, net/ and shard/. Runs on: its own thread.
+ *
+ * Messages go to whom they concern, hooks and timers call the parts in a fixed order. To read on: shard/dispatch.c.
+ */
+#include "core/boot/worker.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "core/address.h"
+#include "core/boot/info.h"
+#include "net/client.h"
+#include "net/listener.h"
+#include "shard/local.h"
+
+enum { TICK_BUSY_MS = 10, TICK_IDLE_MS = 100, TICK_SLOW_MS = 1000 };
+
+static struct worker *worker_of(const struct core *core)
+{
+    return core->context;
+}
+
+/* ---- what a session asks for ---- */
+
+static void cluster_command(void *context, const struct session *session, const struct command *command, const struct command_args *args, struct resp_writer *writer)
+{
+    struct net *net = context;
+    const struct client *client = net->current;
+    const struct listener *listener = &net->listeners[client->listener];
+    char host[64];
+    struct config_address announce;
+    struct local_view view = {
+        .topology = worker_of(net->core)->dispatcher.topology,
+        .presents_cluster = listener->presents_cluster,
+        .announce_host = host,
+        .announce_port = client->local.port,
+    };
+    socket_endpoint_host(&client->local, host, sizeof(host));
+    char error[128];
+    if (listener->config->announce[0] != '\0' && address_parse(listener->config->announce, false, &announce, error, sizeof(error)) == STATUS_OK) {
+        view.announce_host = announce.host;
+        view.announce_port = announce.port;
+    }
+    local_cluster_command(&view, session, command, args, writer);
+}
+
+static void client_addresses(void *context, char *peer, char *local, uint32_t bytes)
+{
+    struct net *net = context;
+    const struct client *client = net->current;
+    const char *address = net->listeners[client->listener].config->address;
+    const char *path = strncmp(address, "unix:", 5) == 0 ? address + 5 : "";
+    socket_endpoint_format(&client->peer, path, peer, bytes);
+    socket_endpoint_format(&client->local, path, local, bytes);
+}
+
+static void info_section(void *context, const char *section, struct resp_writer *text)
+{
+    struct net *net = context;
+    const struct worker *worker = worker_of(net->core);
+    info_write_section(worker->process, &net->core->shared->peers[0], section, net->core->now_ns, text);
+}
+
+static const uint8_t *command_reply(void *context, uint8_t protocol, bool docs, uint32_t *length)
+{
+    struct net *net = context;
+    const struct published *published = worker_of(net->core)->published;
+    if (published == NULL)
+        return NULL;
+    const struct raw_reply *raw = docs ? &published->facts->docs[protocol == 3] : &published->facts->command[protocol == 3];
+    *length = raw->length;
+    return raw->bytes;
+}
+
+/* ---- hooks of the loop ---- */
+
+static void begin_drain(struct worker *worker)
+{
+    struct net *net = worker->core.net;
+    if (net->is_draining)
+        return;
+    net->is_draining = true;
+    worker->drain_deadline_ms = worker->core.now_ms + worker->core.config->drain_timeout_ns / 1000000;
+    listeners_close(net);
+    timer_set(&worker->core.wheel, &worker->tick, worker->core.now_ms);
+}
+
+static void on_message(void *context, uint32_t from, const struct msg *msg, const uint8_t *bytes)
+{
+    struct core *core = context;
+    struct worker *worker = worker_of(core);
+    switch ((enum msg_kind)msg->kind) {
+    case MSG_LEG:
+    case MSG_REPLY:
+        dispatcher_message(&worker->dispatcher, from, msg, bytes);
+        return;
+    case MSG_SNAPSHOT: {
+        struct msg_snapshot body;
+        memcpy(&body, msg->body, sizeof(body));
+        worker->published = body.published;
+        core->net->session_env.commands = body.published->facts->commands;
+        adopt_topology(&worker->dispatcher, body.published->topology);
+        return;
+    }
+    case MSG_CONN: {
+        struct msg_conn body;
+        memcpy(&body, msg->body, sizeof(body));
+        listener_adopt(core->net, body.fd, body.listener);
+        return;
+    }
+    case MSG_DRAIN:
+        begin_drain(worker);
+        return;
+    case MSG_NONE:
+    case MSG_RETURN:
+    case MSG_ACK:
+    case MSG_REFRESH:
+    case MSG_KIND_COUNT:
+        break;
+    }
+    ZG_UNREACHABLE();
+}
+
+static void flush(struct core *core)
+{
+    dispatcher_flush(&worker_of(core)->dispatcher);
+    net_flush(core->net);
+}
+
+static void release(struct core *core)
+{
+    net_release(core->net);
+}
+
+static bool is_busy(const struct core *core)
+{
+    return !list_is_empty(&core->net->dirty);
+}
+
+static bool is_finished(const struct core *core)
+{
+    return core->net->clients.live_count == 0 && core->net->links.live_count == 0;
+}
+
+static const struct core_hooks hooks = {
+    .message = on_message,
+    .flush = flush,
+    .release = release,
+    .is_busy = is_busy,
+    .is_finished = is_finished,
+};
+
+/* ---- timers ---- */
+
+static void drain_clients(struct worker *worker)
+{
+    struct net *net = worker->core.net;
+    bool is_late = worker->core.now_ms >= worker->drain_deadline_ms;
+    for (struct list_node *node = net->clients_all.next; node != &net->clients_all;) {
+        struct client *client = LIST_ENTRY(node, struct client, all);
+        node = node->next;
+        if (is_late)
+            conn_close(&worker->core, &client->conn, CLOSE_DRAIN);
+        else
+            client_drain(net, client);
+    }
+    if (net->clients.live_count > 0 || (!dispatcher_is_idle(&worker->dispatcher) && !is_late))
+        return;
+    if (!worker->is_drained) {
+        worker->is_drained = true;
+        atomic_fetch_add(&worker->process->drained_count, 1);
+    }
+    /* Links stay until no core has clients: their legs may still need this one. */
+    if (atomic_load(&worker->process->drained_count) == worker->process->shared.data_cores) {
+        link_pool_close_all(&worker->dispatcher.links);
+        worker->core.is_stopping = true;
+    }
+}
+
+static void on_tick(struct timer *timer, void *context)
+{
+    struct worker *worker = context;
+    struct core *core = &worker->core;
+    struct net *net = core->net;
+    request_expire(net);
+    dispatcher_tick(&worker->dispatcher);
+    if (net->is_draining)
+        drain_clients(worker);
+    else
+        listeners_retry(net);
+    metric_set(core->metrics, METRIC_requests_inflight, net->requests.live_count);
+    bool is_idle = dispatcher_is_idle(&worker->dispatcher) && !net->is_draining;
+    timer_set(&core->wheel, timer, core->now_ms + (is_idle ? TICK_IDLE_MS : TICK_BUSY_MS));
+}
+
+static void on_tick_slow(struct timer *timer, void *context)
+{
+    struct worker *worker = context;
+    struct core *core = &worker->core;
+    dispatcher_tick_slow(&worker->dispatcher);
+    (void)arena_trim(core->arena);
+    metric_set(core->metrics, METRIC_arena_bytes, arena_bytes_held(core->arena));
+    metric_set(core->metrics, METRIC_log_dropped_total, log_ring_dropped(core->log));
+    timer_set(&core->wheel, timer, core->now_ms + TICK_SLOW_MS);
+}
+
+/* ---- life ---- */
+
+static enum status open_worker(struct worker *worker)
+{
+    struct core *core = &worker->core;
+    struct process *process = worker->process;
+    core->context = worker;
+    core->hooks = &hooks;
+    enum status status = core_open(core, core->id, process->config, &process->shared, worker->error, sizeof(worker->error));
+    if (status != STATUS_OK)
+        return status;
+    net_open(core, &dispatcher_net_ops, &worker->dispatcher, process->config->limits.clients_per_core);
+    struct net *net = core->net;
+    net->session_env.commands = process->builtin_commands;
+    net->request_ops = (struct request_ops){
+        .cluster_command = cluster_command,
+        .info_section = info_section,
+        .client_addresses = client_addresses,
+        .client_list = info_client_list,
+        .command_reply = command_reply,
+    };
+    dispatcher_init(&worker->dispatcher, core, net);
+    timer_init(&worker->tick, on_tick, worker);
+    timer_init(&worker->tick_slow, on_tick_slow, worker);
+    timer_set(&core->wheel, &worker->tick, core->now_ms + TICK_BUSY_MS);
+    timer_set(&core->wheel, &worker->tick_slow, core->now_ms + TICK_SLOW_MS);
+    status = listeners_open(net, worker->error, sizeof(worker->error));
+    return status;
+}
+
+void worker_run(void *context)
+{
+    struct worker *worker = context;
+    struct process *process = worker->process;
+    bool is_open = open_worker(worker) == STATUS_OK;
+    if (!is_open)
+        atomic_fetch_add(&process->failed_count, 1);
+    pthread_barrier_wait(&process->opened);
+    /* One core that cannot run ends the process: main says why. */
+    if (atomic_load(&process->failed_count) > 0)
+        return;
+    core_run(&worker->core);
+    atomic_fetch_add(&process->finished_count, 1);
+}
+
+void worker_release(struct worker *worker)
+{
+    struct core *core = &worker->core;
+    /* What a late drain left behind goes with the process. */
+    if (core->net == NULL || !dispatcher_is_idle(&worker->dispatcher) || core->net->links.live_count > 0 || core->net->clients.live_count > 0)
+        return;
+    dispatcher_fini(&worker->dispatcher);
+    net_close(core);
+    core_close(core);
+}

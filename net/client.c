@@ -1,0 +1,462 @@
+/*
+ * Owns: clients of one core: parsing, order of replies, back-pressure. Runs on: their home core.
+ */
+#include "net/client.h"
+
+#include <string.h>
+
+#include "net/listener.h"
+#include "net/net.h"
+
+enum {
+    INPUT_PAUSED_MAX = 64 * 1024, /* a paused client is read up to this many unparsed bytes */
+    INPUT_FIRST = 220,            /* room for a short command in the smallest block */
+    COMMANDS_PER_TURN = 2048,     /* of one client in one go, so that a huge pipeline does not starve others */
+};
+
+static void parse_input(struct net *net, struct client *client);
+
+static void run_task(struct core *core, struct task *task)
+{
+    struct client *client = LIST_ENTRY(task, struct client, task);
+    struct net *net = core->net;
+    if (!conn_is_open(&client->conn) || client->pause != 0)
+        return;
+    parse_input(net, client);
+    if (client->pause == 0 && conn_is_open(&client->conn) && !list_is_linked(&client->task.node))
+        conn_resume(core, &client->conn);
+}
+
+void client_pause(struct net *net, struct client *client, enum client_pause reason)
+{
+    if (client->pause == 0)
+        metric_add(net->core->metrics, METRIC_clients_paused_total, 1);
+    client->pause |= (uint8_t)reason;
+}
+
+void client_wake(struct net *net, struct client *client, enum client_pause reason)
+{
+    if ((client->pause & reason) == 0)
+        return;
+    client->pause &= (uint8_t)~reason;
+    if (client->pause == 0)
+        core_enqueue(net->core, &client->task);
+}
+
+void client_queue_reply(struct net *net, struct client *client, const struct reply *reply)
+{
+    struct core *core = net->core;
+    struct send_queue *out = &client->conn.out;
+    enum status status = STATUS_OK;
+    if (reply->is_lent || (reply->block != NULL && reply->length > core->config->limits.inline_bytes)) {
+        struct block *block = reply->is_lent ? send_reference_lent(core, reply->bytes, reply->length, reply->lender, reply->lent_offset)
+                                             : send_reference_own(core, reply->block, reply->bytes, reply->length);
+        if (block != NULL)
+            send_queue_push(out, block);
+        else
+            status = STATUS_NO_MEMORY;
+        if (block == NULL && reply->is_lent)
+            mailbox_return(core->mailbox, reply->lender, reply->lent_offset);
+    } else {
+        status = send_queue_append(core, out, reply->bytes, reply->length);
+    }
+    if (status != STATUS_OK) {
+        conn_close(core, &client->conn, CLOSE_NO_MEMORY);
+        return;
+    }
+    conn_mark_dirty(core, &client->conn);
+    if (out->bytes > core->config->limits.client_output_soft_bytes) {
+        if (out->bytes > core->config->limits.client_output_hard_bytes)
+            conn_close(core, &client->conn, CLOSE_OUTPUT_LIMIT);
+        else
+            client_pause(net, client, PAUSE_OUTPUT);
+    }
+}
+
+static void queue_kept_reply(struct net *net, struct client *client, struct request *request)
+{
+    struct block *block = request->reply;
+    request->reply = NULL;
+    if ((block->flags & SEND_REFERENCE) != 0) {
+        send_queue_push(&client->conn.out, block);
+        conn_mark_dirty(net->core, &client->conn);
+        return;
+    }
+    struct reply reply = {.bytes = block->data, .length = block->length, .block = block};
+    client_queue_reply(net, client, &reply);
+    arena_put(net->core->arena, &block);
+}
+
+void client_advance(struct net *net, struct client *client)
+{
+    while (client->fifo_head != NULL && client->fifo_head->state == REQUEST_ANSWERED && conn_is_open(&client->conn)) {
+        struct request *request = client->fifo_head;
+        if (request->reply != NULL) {
+            queue_kept_reply(net, client, request);
+            if (!conn_is_open(&client->conn))
+                return;
+        }
+        bool closes = (request->flags & REQUEST_CLOSE) != 0;
+        client->fifo_head = request->next;
+        if (client->fifo_head == NULL)
+            client->fifo_tail = NULL;
+        client->inflight--;
+        request->client = NULL;
+        request_sent(net, request);
+        if (closes)
+            conn_close_after_send(net->core, &client->conn, CLOSE_QUIT);
+    }
+    if (client->pause == 0)
+        return;
+    if (client->inflight <= net->core->config->limits.pipeline_per_client / 2)
+        client_wake(net, client, PAUSE_PIPELINE);
+    if (client->inflight == 0)
+        client_wake(net, client, PAUSE_DRAIN);
+}
+
+/* Where the reply of the gateway itself goes: straight out, or behind the requests in flight. There is room: see has_room. */
+static void reply_from_writer(struct net *net, struct client *client, bool is_silent, bool closes)
+{
+    struct reply reply = {.bytes = net->writer.data, .length = net->writer.length};
+    if (client->fifo_head == NULL) {
+        if (!is_silent && reply.length > 0)
+            client_queue_reply(net, client, &reply);
+        if (closes)
+            conn_close_after_send(net->core, &client->conn, CLOSE_QUIT);
+        return;
+    }
+    struct request *request = request_create(net, client, 0);
+    ZG_CHECK(request != NULL);
+    request->flags = (uint8_t)((is_silent || reply.length == 0 ? REQUEST_SILENT : 0) | (closes ? REQUEST_CLOSE : 0));
+    request_answer(net, request, &reply);
+}
+
+/* A request object is needed only behind others; without one the command waits for those. */
+static bool has_room(struct net *net, struct client *client)
+{
+    if (client->fifo_head == NULL || net->requests.live_count < net->requests.objects_max)
+        return true;
+    client_pause(net, client, PAUSE_DRAIN);
+    return false;
+}
+
+static bool take_silence(struct session *session)
+{
+    if (session->reply_mode == REPLY_ON)
+        return false;
+    if (session->reply_mode == REPLY_SKIP_NEXT)
+        session->reply_mode = REPLY_ON;
+    return true;
+}
+
+static bool execute_local(struct net *net, struct client *client, const struct dispatch_command *command)
+{
+    if ((command->command->flags & CMD_BARRIER) != 0 && client->inflight > 0) {
+        client_pause(net, client, PAUSE_DRAIN);
+        return false;
+    }
+    if (!has_room(net, client))
+        return false;
+    struct core *core = net->core;
+    struct session_env *env = &net->session_env;
+    env->now_ms = core->now_ms;
+    env->realtime_us = core_realtime_ns(core) / 1000;
+    env->present_cluster = net_listener_presents_cluster(net, client->listener);
+    resp_writer_reset(&net->writer, client->session.protocol);
+    enum session_result result = session_execute(&client->session, env, command->command, &command->args, &net->writer);
+    metric_add(core->metrics, METRIC_requests_local_total, 1);
+    reply_from_writer(net, client, result == SESSION_NO_REPLY, result == SESSION_REPLY_CLOSE);
+    return true;
+}
+
+static bool refuse(struct net *net, struct client *client, const struct dispatch_command *command, bool unknown_sub)
+{
+    if (!has_room(net, client))
+        return false;
+    resp_writer_reset(&net->writer, client->session.protocol);
+    if (command->command == NULL)
+        session_unknown_command(&command->args, unknown_sub, &net->writer);
+    else if (!command_arity_ok(command->command, command->args.count))
+        session_wrong_arity(net->session_env.commands, command->command, &net->writer);
+    else if (command->command->handling == HANDLE_FORWARD)
+        session_refuse_call(command->command, &net->writer);
+    else
+        session_refuse(command->command, &net->writer);
+    metric_add(net->core->metrics, METRIC_request_errors_total, 1);
+    reply_from_writer(net, client, take_silence(&client->session), false);
+    return true;
+}
+
+static bool forward(struct net *net, struct client *client, const struct dispatch_command *command)
+{
+    if (client->inflight >= net->core->config->limits.pipeline_per_client) {
+        client_pause(net, client, PAUSE_PIPELINE);
+        return false;
+    }
+    net->is_silent = client->session.reply_mode != REPLY_ON;
+    enum dispatch_result result = net->ops->dispatch(net, client, command);
+    net->is_silent = false;
+    switch (result) {
+    case DISPATCH_TAKEN:
+        (void)take_silence(&client->session);
+        return true;
+    case DISPATCH_DRAIN:
+        client_pause(net, client, PAUSE_DRAIN);
+        return false;
+    case DISPATCH_CREDIT:
+        client_pause(net, client, PAUSE_CREDIT);
+        return false;
+    }
+    ZG_UNREACHABLE();
+}
+
+/* One whole command; false where it has to be offered again later (the client is paused). */
+static bool execute(struct net *net, struct client *client, struct dispatch_command *command)
+{
+    const struct command_args *args = &command->args;
+    const uint8_t *name = args->base + args->args[0].offset;
+    const uint8_t *sub = args->count > 1 ? args->base + args->args[1].offset : NULL;
+    uint32_t sub_length = args->count > 1 ? args->args[1].length : 0;
+    bool unknown_sub = false;
+    const struct command *found = command_table_find(net->session_env.commands, name, args->args[0].length, sub, sub_length, &unknown_sub);
+    command->command = found;
+    if (__builtin_expect(found == NULL || !command_arity_ok(found, args->count), 0))
+        return refuse(net, client, command, unknown_sub);
+    client->session.last_command = found->index;
+    client->session.last_command_ms = net->core->now_ms;
+    switch ((enum command_handling)found->handling) {
+    case HANDLE_FORWARD:
+        if (__builtin_expect(command_is_unsupported_call(found, args), 0))
+            return refuse(net, client, command, false);
+        return forward(net, client, command);
+    case HANDLE_SPLIT:
+        return forward(net, client, command);
+    case HANDLE_LOCAL:
+        return execute_local(net, client, command);
+    case HANDLE_UNSUPPORTED:
+    case HANDLE_REFUSED:
+        return refuse(net, client, command, false);
+    }
+    ZG_UNREACHABLE();
+}
+
+static void protocol_error(struct net *net, struct client *client)
+{
+    resp_writer_reset(&net->writer, client->session.protocol);
+    resp_write_error(&net->writer, "ERR %s", net->scanner.error);
+    core_log(net->core, LOG_INFO, "protocol_error", "client=%llu", (unsigned long long)client->session.id);
+    reply_from_writer(net, client, false, true);
+    /* Nothing behind it is read: the stream has lost its meaning. */
+    client->pause |= PAUSE_OUTPUT;
+    conn_pause(net->core, &client->conn);
+}
+
+/* An inline command goes on in its RESP form, which is what a backend is sent. */
+static void unfold_inline(struct net *net, struct dispatch_command *command)
+{
+    struct resp_command_scanner *scanner = &net->scanner;
+    struct resp_writer *writer = &net->inline_writer;
+    resp_writer_reset(writer, 2);
+    resp_write_array(writer, scanner->args_count);
+    for (uint32_t i = 0; i < scanner->args_count; i++)
+        resp_write_bulk(writer, resp_arg_bytes(scanner, NULL, i), scanner->args[i].length);
+    struct resp_command_state state = {0};
+    enum resp_result result = resp_scan_command(scanner, &state, writer->data, writer->length);
+    ZG_CHECK(result == RESP_DONE);
+    command->bytes = writer->data;
+    command->length = writer->length;
+    command->block = NULL;
+}
+
+/* Parses whole commands from bytes; returns how many bytes were used. */
+static uint32_t parse(struct net *net, struct client *client, struct block *block, const uint8_t *bytes, uint32_t length)
+{
+    struct resp_command_scanner *scanner = &net->scanner;
+    uint32_t position = 0;
+    uint32_t commands = 0;
+    while (position < length && client->pause == 0 && conn_is_open(&client->conn) && (client->conn.flags & CONN_CLOSE_AFTER_SEND) == 0) {
+        if (commands++ == COMMANDS_PER_TURN) {
+            core_enqueue(net->core, &client->task);
+            break;
+        }
+        enum resp_result result = resp_scan_command(scanner, &client->scan, bytes + position, length - position);
+        if (result == RESP_MORE)
+            break;
+        if (result == RESP_ERROR) {
+            protocol_error(net, client);
+            break;
+        }
+        uint32_t consumed = scanner->consumed;
+        if (result == RESP_DONE) {
+            struct dispatch_command command = {.bytes = bytes + position, .length = consumed, .block = block};
+            if (scanner->is_inline)
+                unfold_inline(net, &command);
+            command.args = (struct command_args){.base = command.bytes, .args = scanner->args, .count = scanner->args_count};
+            net->current = client;
+            bool taken = execute(net, client, &command);
+            net->current = NULL;
+            if (!taken)
+                break;
+            metric_add(net->core->metrics, METRIC_requests_total, 1);
+        }
+        position += consumed;
+    }
+    return position;
+}
+
+/* Keeps bytes that are not parsed yet behind those already kept. False: no memory, the client is closed. */
+static bool keep_input(struct net *net, struct client *client, const uint8_t *bytes, uint32_t length)
+{
+    struct core *core = net->core;
+    struct block *input = client->input;
+    uint32_t have = input != NULL ? input->length - input->offset : 0;
+    if (input == NULL || block_capacity(input) - input->length < length) {
+        uint64_t wanted = (uint64_t)have + length;
+        if (wanted < client->scan.needed)
+            wanted = client->scan.needed;
+        else if (have > 0)
+            wanted *= 2;
+        struct block *larger = arena_get(core->arena, wanted < INPUT_FIRST ? INPUT_FIRST : (uint32_t)wanted);
+        if (larger == NULL)
+            larger = arena_get(core->arena, have + length);
+        if (larger == NULL) {
+            conn_close(core, &client->conn, CLOSE_NO_MEMORY);
+            return false;
+        }
+        if (have > 0)
+            memcpy(larger->data, input->data + input->offset, have);
+        larger->length = have;
+        if (input != NULL)
+            arena_put(core->arena, &client->input);
+        client->input = larger;
+        input = larger;
+    }
+    memcpy(input->data + input->length, bytes, length);
+    input->length += length;
+    return true;
+}
+
+static void parse_input(struct net *net, struct client *client)
+{
+    struct block *input = client->input;
+    if (input == NULL)
+        return;
+    /* The block is held across the call: a reply may close the client, which drops its input. */
+    struct block *held = block_ref(input);
+    uint32_t used = parse(net, client, input, input->data + input->offset, input->length - input->offset);
+    arena_put(net->core->arena, &held);
+    if (client->input == NULL)
+        return;
+    input->offset += used;
+    if (input->offset == input->length)
+        arena_put(net->core->arena, &client->input);
+}
+
+static void on_data(struct core *core, struct conn *conn, struct block *block, const uint8_t *bytes, uint32_t length)
+{
+    struct client *client = client_of_conn(conn);
+    struct net *net = core->net;
+    metric_add(core->metrics, METRIC_bytes_from_clients_total, length);
+    if ((conn->flags & CONN_CLOSE_AFTER_SEND) != 0)
+        return;
+    if (client->input == NULL && client->pause == 0) {
+        uint32_t used = parse(net, client, block, bytes, length);
+        if (!conn_is_open(conn) || used == length)
+            return;
+        bytes += used;
+        length -= used;
+        if (!keep_input(net, client, bytes, length))
+            return;
+    } else {
+        if (!keep_input(net, client, bytes, length))
+            return;
+        if (client->pause == 0 && !list_is_linked(&client->task.node))
+            parse_input(net, client);
+    }
+    if (client->pause != 0 && client->input != NULL && client->input->length - client->input->offset >= INPUT_PAUSED_MAX)
+        conn_pause(core, conn);
+}
+
+static void on_connect(struct core *core, struct conn *conn, int32_t result)
+{
+    (void)core;
+    (void)conn;
+    (void)result;
+    ZG_UNREACHABLE();
+}
+
+static void on_sent(struct core *core, struct conn *conn)
+{
+    struct client *client = client_of_conn(conn);
+    if ((client->pause & PAUSE_OUTPUT) != 0 && (conn->flags & CONN_CLOSE_AFTER_SEND) == 0 &&
+        conn->out.bytes <= core->config->limits.client_output_soft_bytes / 2)
+        client_wake(core->net, client, PAUSE_OUTPUT);
+}
+
+static void on_closing(struct core *core, struct conn *conn)
+{
+    struct client *client = client_of_conn(conn);
+    struct net *net = core->net;
+    enum close_reason reason = (enum close_reason)conn->close_reason;
+    core_log(core, close_reason_is_error(reason) ? LOG_INFO : LOG_DEBUG, "client_closed", "client=%llu reason=\"%s\" inflight=%u",
+             (unsigned long long)client->session.id, close_reason_text(reason), client->inflight);
+    metric_add(core->metrics, METRIC_clients_closed_total, 1);
+    list_remove(&client->all);
+    if (list_is_linked(&client->waiting))
+        list_remove(&client->waiting);
+    if (list_is_linked(&client->task.node))
+        list_remove(&client->task.node);
+    while (client->fifo_head != NULL) {
+        struct request *request = client->fifo_head;
+        client->fifo_head = request->next;
+        request_orphan(net, request);
+    }
+    client->fifo_tail = NULL;
+    client->inflight = 0;
+    if (client->input != NULL)
+        arena_put(core->arena, &client->input);
+}
+
+static void on_released(struct core *core, struct conn *conn)
+{
+    struct client *client = client_of_conn(conn);
+    struct net *net = core->net;
+    session_fini(&client->session);
+    pool_put(&net->clients, &client);
+    metric_set(core->metrics, METRIC_clients, net->clients.live_count);
+    if (!net->is_draining)
+        listeners_retry(net);
+}
+
+static const struct conn_ops client_ops = {
+    .on_data = on_data,
+    .on_connect = on_connect,
+    .on_sent = on_sent,
+    .on_closing = on_closing,
+    .on_released = on_released,
+};
+
+struct client *client_open(struct net *net, struct ring_file file, uint16_t listener)
+{
+    struct client *client = pool_get(&net->clients);
+    if (client == NULL)
+        return NULL;
+    struct core *core = net->core;
+    conn_init(&client->conn, CONN_CLIENT, &client_ops, &transport_plain, file);
+    /* Unique over all cores: the core's number in the low digits. */
+    session_init(&client->session, net->next_client_id++ * net->core->shared->cores_count + core->id, core->now_ms);
+    list_init(&client->all);
+    list_init(&client->waiting);
+    task_init(&client->task, run_task);
+    list_push_back(&net->clients_all, &client->all);
+    client->listener = listener;
+    metric_set(core->metrics, METRIC_clients, net->clients.live_count);
+    conn_opened(core, &client->conn);
+    return client;
+}
+
+void client_drain(struct net *net, struct client *client)
+{
+    if (client->inflight == 0)
+        conn_close_after_send(net->core, &client->conn, CLOSE_DRAIN);
+}

@@ -1,0 +1,64 @@
+/*
+ * A client: its connection, what it says of itself (session), the bytes that are not yet a whole command, and its requests in order. At most 384 bytes while idle.
+ *
+ * A client is read until a reason to pause appears, and parsed again when the last reason is gone:
+ *
+ *     PIPELINE  too many requests in flight         gone when half of them are answered
+ *     OUTPUT    too many unsent bytes               gone when half of them are sent
+ *     DRAIN     a barrier waits for all requests    gone when none is in flight
+ *     CREDIT    no credit for the lane to the owner gone when the lane has one
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/core.h"
+#include "net/conn.h"
+#include "net/request.h"
+#include "net/resp_scan.h"
+#include "net/session.h"
+#include "net/socket.h"
+
+struct listener;
+
+enum client_pause { PAUSE_PIPELINE = 1u << 0, PAUSE_OUTPUT = 1u << 1, PAUSE_DRAIN = 1u << 2, PAUSE_CREDIT = 1u << 3 };
+
+struct client {
+    struct conn conn;          /* first member: a client is found by its connection */
+    struct session session;
+    struct list_node all;      /* in net->clients_all */
+    struct list_node waiting;  /* in a lane's list of clients without a credit */
+    struct task task;          /* parse again */
+    struct block *input;       /* unparsed bytes: data[offset .. length) */
+    struct resp_command_state scan;
+    uint32_t inflight;         /* requests in the FIFO */
+    struct request *fifo_head; /* oldest request */
+    struct request *fifo_tail;
+    struct socket_endpoint peer;
+    struct socket_endpoint local; /* the address the client dialled */
+    uint64_t epoch_floor;      /* no request in flight was routed by an older topology than this epoch */
+    uint16_t listener;         /* index */
+    uint8_t pause;             /* enum client_pause */
+};
+_Static_assert(sizeof(struct client) <= 384, "an idle client must stay cheap");
+
+/* A client on an installed socket; NULL where the pool is full (the caller closes the socket). Reading begins at once. */
+struct client *client_open(struct net *net, struct ring_file file, uint16_t listener);
+
+/* Puts a reply at the end of the client's output: bytes are copied, or the block that holds large ones is referenced. Takes a loan in any case. Closes a client beyond its limits. */
+void client_queue_reply(struct net *net, struct client *client, const struct reply *reply);
+
+/* The oldest requests that have their answer are sent; called when the oldest one may have changed. */
+void client_advance(struct net *net, struct client *client);
+
+void client_pause(struct net *net, struct client *client, enum client_pause reason);
+void client_wake(struct net *net, struct client *client, enum client_pause reason);
+
+/* Draining: answers what is in flight, then closes. */
+void client_drain(struct net *net, struct client *client);
+
+static inline struct client *client_of_conn(struct conn *conn)
+{
+    return (struct client *)(void *)conn;
+}

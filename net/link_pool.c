@@ -1,0 +1,190 @@
+/*
+ * Owns: which links a core has, and when it may try again. Runs on: that core.
+ */
+#include "net/link_pool.h"
+
+#include <string.h>
+
+#include "core/alloc.h"
+#include "core/hash.h"
+#include "net/net.h"
+#include "net/resp_write.h"
+
+static uint64_t slot_name(uint32_t node_key, uint8_t protocol)
+{
+    return (uint64_t)node_key << 2 | protocol;
+}
+
+/* The slot of a name, made where `create`; NULL where there is none, or none is free. */
+static struct link_slot *find_slot(struct link_pool *pool, uint64_t name, bool create)
+{
+    uint32_t place = (uint32_t)hash_u64(name) & pool->slots_mask;
+    for (uint32_t i = 0; i <= pool->slots_mask; i++, place = (place + 1) & pool->slots_mask) {
+        struct link_slot *slot = &pool->slots[place];
+        if (slot->name == name)
+            return slot;
+        if (slot->name == 0) {
+            if (!create || pool->slots_used > pool->slots_mask / 2)
+                return NULL;
+            pool->slots_used++;
+            slot->name = name;
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+static void make_handshake(struct link_pool *pool, uint8_t protocol)
+{
+    const struct config_backend *backend = pool->backend;
+    struct resp_writer writer;
+    resp_writer_init(&writer, 2);
+    bool has_password = backend->password[0] != '\0';
+    const char *user = backend->user[0] != '\0' ? backend->user : "default";
+    uint32_t index = protocol - 2u;
+    if (protocol == 3) {
+        resp_write_array(&writer, has_password ? 5 : 2);
+        resp_write_text(&writer, "HELLO");
+        resp_write_text(&writer, "3");
+        if (has_password) {
+            resp_write_text(&writer, "AUTH");
+            resp_write_text(&writer, user);
+            resp_write_text(&writer, backend->password);
+        }
+        pool->handshake_count[index]++;
+    } else if (has_password) {
+        resp_write_array(&writer, 3);
+        resp_write_text(&writer, "AUTH");
+        resp_write_text(&writer, user);
+        resp_write_text(&writer, backend->password);
+        pool->handshake_count[index]++;
+    }
+    ZG_CHECK(writer.length <= sizeof(pool->handshake[index]));
+    if (writer.length > 0)
+        memcpy(pool->handshake[index], writer.data, writer.length);
+    pool->handshake_bytes[index] = writer.length;
+    resp_writer_fini(&writer);
+}
+
+void link_pool_init(struct link_pool *pool, struct net *net, const struct config_backend *backend)
+{
+    memset(pool, 0, sizeof(*pool));
+    pool->net = net;
+    pool->backend = backend;
+    net->link_pool = pool;
+    uint32_t slots = 64;
+    while (slots < net->links.objects_max * 4)
+        slots *= 2;
+    pool->slots = alloc_zeroed(slots * sizeof(*pool->slots));
+    pool->slots_mask = slots - 1;
+    list_init(&pool->links);
+    make_handshake(pool, 2);
+    make_handshake(pool, 3);
+}
+
+void link_pool_fini(struct link_pool *pool)
+{
+    ZG_CHECK(list_is_empty(&pool->links));
+    alloc_free(pool->slots);
+    pool->slots = NULL;
+}
+
+struct link *link_pool_find(struct link_pool *pool, uint32_t node_key, uint8_t protocol)
+{
+    struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), false);
+    return slot != NULL ? slot->link : NULL;
+}
+
+bool link_pool_is_failing(struct link_pool *pool, uint32_t node_key, uint8_t protocol)
+{
+    const struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), false);
+    return slot != NULL && slot->link == NULL && slot->failures > 0;
+}
+
+/* Half to one and a half of the exponential step, so that many gateways do not come back in step. */
+static uint64_t backoff_ms(struct link_pool *pool, uint32_t failures)
+{
+    uint64_t step_ms = pool->backend->reconnect_min_ns / 1000000;
+    uint64_t max_ms = pool->backend->reconnect_max_ns / 1000000;
+    for (uint32_t i = 1; i < failures && step_ms < max_ms; i++)
+        step_ms *= 2;
+    step_ms = step_ms < max_ms ? step_ms : max_ms;
+    return step_ms / 2 + rng_below(&pool->net->core->rng, (uint32_t)step_ms + 1);
+}
+
+struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, enum status *status)
+{
+    struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), true);
+    *status = STATUS_FULL;
+    if (slot == NULL)
+        return NULL;
+    if (slot->link != NULL)
+        return slot->link;
+    *status = STATUS_NO_NODE;
+    if (address_bytes == 0 || pool->net->core->now_ms < slot->retry_ms)
+        return NULL;
+    uint32_t index = protocol - 2u;
+    struct link *link = link_open(pool->net, address, address_bytes, protocol, pool->handshake[index], pool->handshake_bytes[index], pool->handshake_count[index], status);
+    if (link == NULL) {
+        slot->failures++;
+        slot->retry_ms = pool->net->core->now_ms + backoff_ms(pool, slot->failures);
+        *status = STATUS_NO_NODE;
+        return NULL;
+    }
+    link->node_key = node_key;
+    link->holder = slot;
+    slot->link = link;
+    list_push_back(&pool->links, &link->all);
+    return link;
+}
+
+void link_pool_ready(struct link *link)
+{
+    struct link_slot *slot = link->holder;
+    slot->failures = 0;
+    slot->retry_ms = 0;
+}
+
+void link_pool_lost(struct net *net, struct link *link, enum close_reason reason)
+{
+    struct link_slot *slot = link->holder;
+    if (slot == NULL)
+        return;
+    ZG_CHECK(slot->link == link);
+    slot->link = NULL;
+    link->holder = NULL;
+    list_remove(&link->all);
+    if (reason == CLOSE_IDLE_LINK || reason == CLOSE_DRAIN)
+        return;
+    slot->failures++;
+    slot->retry_ms = slot->failures > 1 ? net->core->now_ms + backoff_ms(net->link_pool, slot->failures) : 0;
+}
+
+void link_pool_tick(struct link_pool *pool)
+{
+    uint64_t connect_ms = pool->backend->connect_timeout_ns / 1000000;
+    uint64_t stall_ms = pool->backend->link_stall_ns / 1000000;
+    for (struct list_node *node = pool->links.next; node != &pool->links;) {
+        struct link *link = LIST_ENTRY(node, struct link, all);
+        node = node->next;
+        link_check(pool->net, link, connect_ms, stall_ms);
+    }
+}
+
+void link_pool_prune(struct link_pool *pool, bool (*keep)(void *context, const struct link *link), void *context)
+{
+    for (struct list_node *node = pool->links.next; node != &pool->links;) {
+        struct link *link = LIST_ENTRY(node, struct link, all);
+        node = node->next;
+        if (link->fifo.count == 0 && !keep(context, link))
+            conn_close(pool->net->core, &link->conn, CLOSE_IDLE_LINK);
+    }
+}
+
+void link_pool_close_all(struct link_pool *pool)
+{
+    while (!list_is_empty(&pool->links)) {
+        struct link *link = LIST_ENTRY(pool->links.next, struct link, all);
+        conn_close(pool->net->core, &link->conn, CLOSE_DRAIN);
+    }
+}

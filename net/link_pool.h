@@ -1,0 +1,60 @@
+/*
+ * The links of one core, one per (node, protocol), opened on first need. A link that is lost is opened again at the next need, at once the first time, then after a jittered exponential backoff: until that time
+ * has passed the node counts as unreachable and its legs fail at once.
+ *
+ *     per (node, protocol):  no link ──► link up ──► lost ──► (backing off until retry_ms) ──► no link
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "core/config.h"
+#include "net/link.h"
+
+struct link_slot {
+    uint64_t name;       /* node key << 2 | protocol; 0: free */
+    struct link *link;   /* NULL: none */
+    uint32_t failures;   /* attempts in a row that did not become ready */
+    uint64_t retry_ms;   /* no attempt before this time */
+};
+
+struct link_pool {
+    struct net *net;
+    const struct config_backend *backend;
+    struct link_slot *slots; /* open addressing */
+    uint32_t slots_mask;
+    uint32_t slots_used;
+    struct list_node links;  /* every open link */
+    uint8_t handshake[2][1024];  /* per protocol 2, 3 */
+    uint32_t handshake_bytes[2];
+    uint16_t handshake_count[2];
+};
+
+/* The pool is reachable from every link by its holder slot; one per net. */
+void link_pool_init(struct link_pool *pool, struct net *net, const struct config_backend *backend);
+/* All links must be gone. */
+void link_pool_fini(struct link_pool *pool);
+
+/* The link to a node, opened if need be. NULL with *status: NO_NODE while backing off or where no socket can be had. */
+struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, enum status *status);
+
+/* The open link of (node, protocol), or NULL; opens nothing. */
+struct link *link_pool_find(struct link_pool *pool, uint32_t node_key, uint8_t protocol);
+
+/* Periodic, every 100 ms: time-outs. */
+void link_pool_tick(struct link_pool *pool);
+
+/* The last attempt to reach (node, protocol) has failed. */
+bool link_pool_is_failing(struct link_pool *pool, uint32_t node_key, uint8_t protocol);
+
+/* Closes links without legs for which keep() says no. */
+void link_pool_prune(struct link_pool *pool, bool (*keep)(void *context, const struct link *link), void *context);
+
+/* Closes all. */
+void link_pool_close_all(struct link_pool *pool);
+
+/* Called by net/link.c. */
+void link_pool_ready(struct link *link);
+void link_pool_lost(struct net *net, struct link *link, enum close_reason reason);

@@ -1,0 +1,188 @@
+/*
+ * Owns: the listening sockets of one core and where accepted connections go. Runs on: that core.
+ */
+#include "net/listener.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "core/alloc.h"
+#include "net/client.h"
+#include "net/net.h"
+#include "net/socket.h"
+
+static bool has_room(const struct net *net)
+{
+    const struct ring *ring = &net->core->ring;
+    /* Links need places in the table too: they have their own share of it. */
+    bool has_file = !ring->features.direct_descriptors || ring->free_files_count > net->core->config->limits.links_per_core / 8 + 1;
+    return has_file && net->clients.live_count < net->clients.objects_max;
+}
+
+static void arm(struct net *net, struct listener *listener)
+{
+    if (listener->is_armed || listener->state != LISTENER_ACCEPTING)
+        return;
+    struct io_uring_sqe *sqe = ring_sqe(&net->core->ring);
+    if (net->core->ring.features.multishot_accept)
+        io_uring_prep_multishot_accept(sqe, listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    else
+        io_uring_prep_accept(sqe, listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    io_uring_sqe_set_data64(sqe, ring_user_data_plain(RING_OP_ACCEPT, listener->index));
+    listener->is_armed = true;
+}
+
+static void disarm(struct net *net, struct listener *listener)
+{
+    if (!listener->is_armed)
+        return;
+    struct io_uring_sqe *sqe = ring_sqe(&net->core->ring);
+    io_uring_prep_cancel64(sqe, ring_user_data_plain(RING_OP_ACCEPT, listener->index), 0);
+    io_uring_sqe_set_data64(sqe, ring_user_data_plain(RING_OP_NONE, 0));
+}
+
+static void pause_accepting(struct net *net, struct listener *listener)
+{
+    if (listener->state != LISTENER_ACCEPTING)
+        return;
+    listener->state = LISTENER_PAUSED;
+    metric_add(net->core->metrics, METRIC_accept_pauses_total, 1);
+    disarm(net, listener);
+}
+
+/* Of two data cores, this one and another drawn at random, the one with fewer clients. */
+static uint32_t choose_core(struct net *net)
+{
+    struct core *core = net->core;
+    uint32_t cores = core->shared->data_cores;
+    if (cores < 2)
+        return core->id;
+    uint32_t other = (core->id + 1 + rng_below(&core->rng, cores - 1)) % cores;
+    uint64_t own_count = net->clients.live_count;
+    uint64_t other_count = metric_read(core->shared->peers[other].metrics, METRIC_clients);
+    return other_count + 1 < own_count + 1 && other_count < core->config->limits.clients_per_core ? other : core->id;
+}
+
+static bool hand_over(struct net *net, uint32_t peer, int fd, uint16_t listener)
+{
+    struct msg *msg = mailbox_reserve(net->core->mailbox, peer, CLASS_CONTROL);
+    if (msg == NULL)
+        return false;
+    struct msg_conn body = {.fd = fd, .listener = listener};
+    msg->kind = MSG_CONN;
+    memcpy(msg->body, &body, sizeof(body));
+    metric_add(net->core->metrics, METRIC_handovers_total, 1);
+    return true;
+}
+
+void listener_adopt(struct net *net, int fd, uint16_t listener)
+{
+    struct ring_file file = {.number = -1};
+    struct core *core = net->core;
+    struct socket_endpoint peer;
+    struct socket_endpoint local;
+    if (net->is_draining || !has_room(net)) {
+        close(fd);
+        metric_add(core->metrics, METRIC_accept_errors_total, 1);
+        return;
+    }
+    socket_endpoints(fd, &peer, &local);
+    if (ring_install(&core->ring, fd, &file) != STATUS_OK) {
+        metric_add(core->metrics, METRIC_accept_errors_total, 1);
+        return;
+    }
+    struct client *client = client_open(net, file, listener);
+    ZG_CHECK(client != NULL);
+    client->peer = peer;
+    client->local = local;
+}
+
+static void on_accept(struct core *core, uint64_t user_data, int32_t result, uint32_t flags)
+{
+    struct net *net = core->net;
+    struct listener *listener = &net->listeners[(uint32_t)user_data];
+    if ((flags & IORING_CQE_F_MORE) == 0)
+        listener->is_armed = false;
+    if (result >= 0) {
+        metric_add(core->metrics, METRIC_accepts_total, 1);
+        socket_prepare_accepted(result);
+        uint32_t target = choose_core(net);
+        if (target == core->id || !hand_over(net, target, result, listener->index))
+            listener_adopt(net, result, listener->index);
+        if (!has_room(net))
+            pause_accepting(net, listener);
+    } else if (result != -ECANCELED && result != -EINTR && result != -EAGAIN && result != -ECONNABORTED) {
+        metric_add(core->metrics, METRIC_accept_errors_total, 1);
+        core_log(core, LOG_WARNING, "accept_failed", "listener=%s error=\"%s\"", listener->config->address, strerror(-result));
+        pause_accepting(net, listener);
+    }
+    arm(net, listener);
+}
+
+static bool is_unix(const struct config_listener *config)
+{
+    return strncmp(config->address, "unix:", 5) == 0;
+}
+
+enum status listeners_open(struct net *net, char *error, size_t error_bytes)
+{
+    const struct config *config = net->core->config;
+    net->core->completions[RING_OP_ACCEPT] = on_accept;
+    net->listeners = alloc_zeroed(CONFIG_LISTENERS_MAX * sizeof(*net->listeners));
+    net->listeners_count = config->listeners_count;
+    for (uint32_t i = 0; i < config->listeners_count; i++) {
+        struct listener *listener = &net->listeners[i];
+        listener->index = (uint16_t)i;
+        listener->config = &config->listeners[i];
+        enum config_present present = listener->config->present;
+        listener->presents_cluster = present == PRESENT_CLUSTER || (present == PRESENT_AUTO && config->backend.kind == BACKEND_CLUSTER);
+        listener->fd = -1;
+        if (is_unix(listener->config) && net->core->id != 0)
+            continue;
+        listener->fd = socket_listen(listener->config->address, error, error_bytes);
+        if (listener->fd < 0) {
+            listeners_close(net);
+            return STATUS_SYSTEM;
+        }
+        listener->state = LISTENER_ACCEPTING;
+        arm(net, listener);
+    }
+    return STATUS_OK;
+}
+
+void listeners_close(struct net *net)
+{
+    for (uint32_t i = 0; i < net->listeners_count; i++) {
+        struct listener *listener = &net->listeners[i];
+        if (listener->state == LISTENER_CLOSED)
+            continue;
+        disarm(net, listener);
+        listener->state = LISTENER_CLOSED;
+        ring_submit(&net->core->ring);
+        close(listener->fd);
+        if (is_unix(listener->config))
+            (void)unlink(listener->config->address + 5);
+        listener->fd = -1;
+    }
+}
+
+void listeners_retry(struct net *net)
+{
+    if (!has_room(net))
+        return;
+    for (uint32_t i = 0; i < net->listeners_count; i++) {
+        struct listener *listener = &net->listeners[i];
+        if (listener->state != LISTENER_PAUSED)
+            continue;
+        listener->state = LISTENER_ACCEPTING;
+        arm(net, listener);
+    }
+}
+
+bool net_listener_presents_cluster(const struct net *net, uint16_t index)
+{
+    return net->listeners[index].presents_cluster;
+}

@@ -1,0 +1,116 @@
+/*
+ * Owns: what a data core believes about slots and nodes: the adopted topology and what redirects said since. Runs on: that core.
+ */
+#include <string.h>
+
+#include "shard/dispatch.h"
+
+enum { BATCH_IDLE_SWEEPS = 60 };
+
+uint32_t dispatcher_route(const struct dispatcher *dispatcher, uint16_t slot)
+{
+    if (__builtin_expect(dispatcher->overrides_count > 0, 0) && dispatcher->overrides[slot] != 0)
+        return dispatcher->overrides[slot];
+    const struct node *node = topology_primary(dispatcher->topology, slot);
+    return node != NULL ? node->key : 0;
+}
+
+bool dispatcher_node_address(const struct dispatcher *dispatcher, uint32_t node_key, const struct sockaddr **address, socklen_t *bytes)
+{
+    if ((node_key & FOREIGN_NODE_BIT) != 0) {
+        uint32_t index = node_key & ~FOREIGN_NODE_BIT;
+        if (index >= dispatcher->foreign_count)
+            return false;
+        *address = (const struct sockaddr *)&dispatcher->foreign[index].address;
+        *bytes = dispatcher->foreign[index].address_bytes;
+        return true;
+    }
+    const struct node *node = topology_node_of_key(dispatcher->topology, node_key);
+    if (node == NULL || node->address_bytes == 0)
+        return false;
+    *address = (const struct sockaddr *)&node->address;
+    *bytes = node->address_bytes;
+    return true;
+}
+
+static void acknowledge(struct dispatcher *dispatcher)
+{
+    struct core *core = dispatcher->core;
+    struct msg *msg = mailbox_reserve(core->mailbox, core->shared->data_cores, CLASS_CONTROL);
+    dispatcher->ack_pending = msg == NULL;
+    if (msg == NULL)
+        return;
+    struct msg_ack body = {.epoch = dispatcher->topology->epoch};
+    msg->kind = MSG_ACK;
+    memcpy(msg->body, &body, sizeof(body));
+}
+
+/* New legs of a slot whose node has changed wait until the links to the former node have answered what is on them. */
+static void fence_slot(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node)
+{
+    for (uint8_t protocol = 2; protocol <= 3; protocol++) {
+        struct link *link = link_pool_find(&dispatcher->links, former_node, protocol);
+        if (link == NULL || link->seq_answered == link->seq_sent)
+            continue;
+        if (fence_raise(&dispatcher->fences, FENCE_SLOT, slot, 0, link->key, link->seq_sent, link->seq_answered) == FENCE_FULL)
+            conn_close(dispatcher->core, &link->conn, CLOSE_NO_MEMORY);
+        else
+            metric_add(dispatcher->core->metrics, METRIC_fences_raised_total, 1);
+    }
+}
+
+void adopt_topology(struct dispatcher *dispatcher, const struct topology *topology)
+{
+    struct core *core = dispatcher->core;
+    const struct topology *former = dispatcher->topology;
+    ZG_CHECK(former == NULL || topology->epoch > former->epoch);
+    owner_flush(dispatcher); /* seq_sent of each link counts everything before the change */
+    if (former == NULL) {
+        dispatcher->topology = topology;
+    } else {
+        for (uint32_t slot = 0; slot < topology->slots_count; slot++) {
+            uint32_t former_node = dispatcher_route(dispatcher, (uint16_t)slot);
+            const struct node *node = topology_primary(topology, slot);
+            if (former_node != 0 && (node == NULL || node->key != former_node))
+                fence_slot(dispatcher, (uint16_t)slot, former_node);
+        }
+        dispatcher->topology = topology;
+        if (dispatcher->overrides_count > 0)
+            memset(dispatcher->overrides, 0, sizeof(dispatcher->overrides));
+        dispatcher->overrides_count = 0;
+    }
+    metric_set(core->metrics, METRIC_topology_epoch, topology->epoch);
+    dispatcher->net->session_env.is_ready = topology->slots_covered > 0;
+    acknowledge(dispatcher);
+}
+
+/* Links to nodes of which this core owns a slot stay; so does what a redirect opened a moment ago. */
+static bool keep_link(void *context, const struct link *link)
+{
+    const struct dispatcher *dispatcher = context;
+    uint32_t node_key = link->node_key;
+    if ((node_key & FOREIGN_NODE_BIT) != 0)
+        return false;
+    const struct topology *topology = dispatcher->topology;
+    for (uint32_t i = 0; i < topology->shards_count; i++) {
+        const struct shard *shard = &topology->shards[i];
+        if (shard->primary != NODE_NONE && shard->slots_count > 0 && topology->nodes[shard->primary].key == node_key)
+            return shard->owner == dispatcher->core->id;
+    }
+    return false;
+}
+
+void dispatcher_tick(struct dispatcher *dispatcher)
+{
+    if (dispatcher->ack_pending)
+        acknowledge(dispatcher);
+    link_pool_tick(&dispatcher->links);
+    owner_expire(dispatcher);
+}
+
+void dispatcher_tick_slow(struct dispatcher *dispatcher)
+{
+    if (dispatcher->topology != NULL)
+        link_pool_prune(&dispatcher->links, keep_link, dispatcher);
+    batch_map_sweep(&dispatcher->batches, BATCH_IDLE_SWEEPS);
+}
