@@ -90,7 +90,7 @@ Test(arena, maximum_is_reached_in_every_class_and_no_further)
 {
     uint64_t bytes_max = 130 * MIB;
     struct arena *arena = arena_create(0, bytes_max);
-    struct block **blocks = alloc_zeroed(bytes_max / 256 * sizeof(*blocks));
+    struct block **blocks = alloc_zeroed((bytes_max / 256 + 1) * sizeof(*blocks)); /* and the NULL at the end */
     for (uint32_t class_index = 0; class_index < ARENA_CLASSES_COUNT; class_index++) {
         /* Once with the fewest bytes that need the class and once with the most. */
         uint32_t sizes[] = {class_index == 0 ? 0 : data_bytes_of_class(class_index - 1) + 1, data_bytes_of_class(class_index)};

@@ -31,7 +31,7 @@ Test(units, texts_that_are_no_size_are_refused_and_change_nothing)
 {
     static const char *const texts[] = {
         "", " ", "B", "KiB", "512", "1", "00001", "-1B", "+1B", " 1B", "1B ", "1 B", "1.5MiB", "1,000B", "64kib", "64KIB", "64K", "64Ki", "64KiBB", "1TiB", "10ms", "0x10B", "1e3B", "1B\n",
-        "18446744073709551616B", "18446744073709551616", "99999999999999999999999999B", "17179869184GiB", "18446744073709552KB", "\xc2\xb2" "B",
+        "18446744073709551616B", "18446744073709551616", "99999999999999999999999999B", "17179869184GiB", "18446744073709552KB", "\xc2\xb2\x42",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         uint64_t bytes = 77;
