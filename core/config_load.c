@@ -1,6 +1,8 @@
 /*
- * Reads a configuration from YAML through libyaml's document API and options.def. The shape is fixed (section, entry, key, value), so the walk is as deep as the schema and no
- * deeper: a node of the wrong kind is refused where it stands. Every message names file and line. Boot only.
+ * Reads a configuration from YAML through libyaml's document API and options.def. Every message names file and line. Boot only.
+ *
+ * The text is parsed twice. First as events, which are thrown away: that refuses what is malformed, nested too deeply (libyaml takes quadratic time to nest), or an anchor or alias (so
+ * the document is a tree). Then as a document. Its shape is fixed (section, entry, key, value): a node of the wrong kind is refused where it stands.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +16,7 @@
 #include "core/config.h"
 #include "core/options.h"
 
-enum { LOAD_BACKENDS_MAX = 64, DETAIL_BYTES = 1024 };
+enum { LOAD_BACKENDS_MAX = 64, LOAD_DEPTH_MAX = 16 /* the schema needs 4 */, DETAIL_BYTES = 1024 };
 
 /* A backend as the file describes it, until it is known which one is used. */
 struct loaded_backend {
@@ -25,7 +27,6 @@ struct loaded_backend {
 struct loader {
     struct config *config;
     yaml_document_t *document;
-    uint8_t *is_seen; /* by node: an alias makes libyaml hand out a node a second time */
     struct loaded_backend *backends; /* LOAD_BACKENDS_MAX entries */
     uint32_t backends_count;
     uint32_t use_cases_count;
@@ -66,17 +67,12 @@ static const char *kind_of(const yaml_node_t *node)
     return node->type == YAML_MAPPING_NODE ? "a mapping" : "a single value";
 }
 
-/* The node of an index, once: *node is NULL with an error where it comes back, which is an alias. */
-static enum status take_node(struct loader *loader, yaml_node_item_t index, yaml_node_t **node)
+static yaml_node_t *node_at(const struct loader *loader, yaml_node_item_t index)
 {
-    yaml_node_t *found = yaml_document_get_node(loader->document, index);
+    yaml_node_t *node = yaml_document_get_node(loader->document, index);
 
-    ZG_CHECK(found != NULL);
-    if (loader->is_seen[index])
-        return fail_at(loader, found, "is used twice; allowed: no aliases (*name)");
-    loader->is_seen[index] = 1;
-    *node = found;
-    return STATUS_OK;
+    ZG_CHECK(node != NULL); /* the document refers to nodes of its own */
+    return node;
 }
 
 static const char *scalar_text(const yaml_node_t *node)
@@ -119,10 +115,8 @@ static enum status load_addresses(struct loader *loader, const struct config_opt
         return fail_at(loader, list, "key 'backends.%s': is empty; allowed: 1 .. %d addresses", option->key, CONFIG_ADDRESSES_MAX);
     backend->kind = is_cluster ? BACKEND_CLUSTER : BACKEND_SERVERS;
     for (yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top; item++) {
-        yaml_node_t *node = NULL;
-        enum status status = take_node(loader, *item, &node);
-        if (status == STATUS_OK)
-            status = check_scalar(loader, node, option);
+        const yaml_node_t *node = node_at(loader, *item);
+        enum status status = check_scalar(loader, node, option);
         if (status != STATUS_OK)
             return status;
         if (config_backend_add(backend, scalar_text(node), detail, sizeof(detail)) != STATUS_OK)
@@ -146,12 +140,9 @@ static enum status load_value(struct loader *loader, const struct config_option 
 }
 
 /* The key of a pair as text; an error where it is none. */
-static enum status read_key(struct loader *loader, const yaml_node_pair_t *pair, yaml_node_t **key, const char *where)
+static enum status read_key(const struct loader *loader, const yaml_node_pair_t *pair, const yaml_node_t **key, const char *where)
 {
-    enum status status = take_node(loader, pair->key, key);
-
-    if (status != STATUS_OK)
-        return status;
+    *key = node_at(loader, pair->key);
     if ((*key)->type != YAML_SCALAR_NODE || strlen(scalar_text(*key)) != (*key)->data.scalar.length)
         return fail_at(loader, *key, "a key of %s is not a word; allowed: plain words", where);
     return STATUS_OK;
@@ -167,7 +158,7 @@ static enum status load_mapping(struct loader *loader, const struct target *targ
     if (mapping->type != YAML_MAPPING_NODE)
         return fail_at(loader, mapping, "key '%s': is %s, not a mapping; allowed: keys with values", section, kind_of(mapping));
     for (yaml_node_pair_t *pair = mapping->data.mapping.pairs.start; pair < mapping->data.mapping.pairs.top; pair++) {
-        yaml_node_t *key = NULL, *value = NULL;
+        const yaml_node_t *key = NULL, *value = node_at(loader, pair->value);
         enum status status = read_key(loader, pair, &key, section);
         if (status != STATUS_OK)
             return status;
@@ -180,9 +171,7 @@ static enum status load_mapping(struct loader *loader, const struct target *targ
         if (is_given[id])
             return fail_at(loader, key, "key '%s.%s': is given twice; allowed: once", section, option->key);
         is_given[id] = true;
-        status = take_node(loader, pair->value, &value);
-        if (status == STATUS_OK)
-            status = load_value(loader, option, target, value);
+        status = load_value(loader, option, target, value);
         if (status != STATUS_OK)
             return status;
         target->lines[id] = line_of(value);
@@ -248,14 +237,10 @@ static enum status load_list(struct loader *loader, enum section_id section, con
     if (list->type != YAML_SEQUENCE_NODE)
         return fail_at(loader, list, "key '%s': is %s, not a list; allowed: a list of mappings", name, kind_of(list));
     for (yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top; item++) {
-        yaml_node_t *node = NULL;
-        enum status status = take_node(loader, *item, &node);
-        if (status != STATUS_OK)
-            return status;
-        if (section == SECTION_ID_listeners)
-            status = load_listener(loader, node);
-        else
-            status = section == SECTION_ID_backends ? load_backend(loader, node) : load_use_case(loader, node);
+        const yaml_node_t *node = node_at(loader, *item);
+        enum status status = section == SECTION_ID_listeners  ? load_listener(loader, node)
+                             : section == SECTION_ID_backends ? load_backend(loader, node)
+                                                              : load_use_case(loader, node);
         if (status != STATUS_OK)
             return status;
     }
@@ -264,7 +249,7 @@ static enum status load_list(struct loader *loader, enum section_id section, con
 
 static enum status load_section(struct loader *loader, const yaml_node_pair_t *pair, bool *is_given)
 {
-    yaml_node_t *key = NULL, *value = NULL;
+    const yaml_node_t *key = NULL, *value = node_at(loader, pair->value);
     char detail[DETAIL_BYTES] = "";
     enum status status = read_key(loader, pair, &key, "the file");
 
@@ -279,9 +264,8 @@ static enum status load_section(struct loader *loader, const yaml_node_pair_t *p
     if (is_given[id])
         return fail_at(loader, key, "key '%s': is given twice; allowed: once", section->name);
     is_given[id] = true;
-    status = take_node(loader, pair->value, &value);
-    if (status != STATUS_OK || (value->type == YAML_SCALAR_NODE && is_null(value))) /* a section whose lines are all comments */
-        return status;
+    if (value->type == YAML_SCALAR_NODE && is_null(value)) /* a section whose lines are all comments */
+        return STATUS_OK;
     if (section->is_list)
         return load_list(loader, id, value);
     struct target target = {.section = id, .entry = option_entry(loader->config, id), .lines = loader->config->lines};
@@ -325,7 +309,6 @@ static enum status load_document(struct loader *loader)
         return option_fail(loader->error, loader->error_bytes, "%s:1: the file is empty; allowed: a mapping of sections", loader->name);
     if (root->type != YAML_MAPPING_NODE)
         return fail_at(loader, root, "the file is %s, not a mapping; allowed: a mapping of sections", kind_of(root));
-    loader->is_seen[1] = 1; /* the root: an alias to it would be a cycle */
     for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top; pair++) {
         enum status status = load_section(loader, pair, is_given);
         if (status != STATUS_OK)
@@ -348,58 +331,94 @@ static enum status fail_malformed(const struct loader *loader, const yaml_parser
                        parser->problem != NULL ? parser->problem : "out of memory", parser->context != NULL ? ", " : "", parser->context != NULL ? parser->context : "");
 }
 
-/* Nothing but the end of the text may follow the first document. */
-static enum status check_end(const struct loader *loader, yaml_parser_t *parser, const char *text, size_t length)
+/* The anchor that an event gives its node; NULL: none. */
+static const yaml_char_t *anchor_of(const yaml_event_t *event)
 {
-    yaml_document_t next;
-    enum status status = STATUS_OK;
-
-    if (!yaml_parser_load(parser, &next))
-        return fail_malformed(loader, parser, text, length);
-    yaml_node_t *root = yaml_document_get_root_node(&next);
-    if (root != NULL)
-        status = fail_at(loader, root, "a second document begins; allowed: one");
-    yaml_document_delete(&next);
-    return status;
+    if (event->type == YAML_SCALAR_EVENT)
+        return event->data.scalar.anchor;
+    if (event->type == YAML_SEQUENCE_START_EVENT)
+        return event->data.sequence_start.anchor;
+    return event->type == YAML_MAPPING_START_EVENT ? event->data.mapping_start.anchor : NULL;
 }
 
-static enum status load_parsed(struct loader *loader)
-{
-    size_t nodes_count = (size_t)(loader->document->nodes.top - loader->document->nodes.start);
+struct scan {
+    uint32_t depth, documents_count;
+};
 
-    loader->is_seen = alloc_zeroed(nodes_count + 1); /* indices begin at 1 */
+static enum status scan_event(const struct loader *loader, struct scan *scan, const yaml_event_t *event)
+{
+    const char *problem = NULL;
+
+    if (event->type == YAML_SEQUENCE_START_EVENT || event->type == YAML_MAPPING_START_EVENT)
+        scan->depth++;
+    else if (event->type == YAML_SEQUENCE_END_EVENT || event->type == YAML_MAPPING_END_EVENT)
+        scan->depth--;
+    else if (event->type == YAML_DOCUMENT_START_EVENT)
+        scan->documents_count++;
+    if (event->type == YAML_ALIAS_EVENT || anchor_of(event) != NULL)
+        problem = "an anchor (&name) or alias (*name); allowed: plain values, quoted where they begin with such a character";
+    else if (scan->depth > LOAD_DEPTH_MAX)
+        problem = "nested too deeply; allowed: sections, entries, keys, values";
+    else if (scan->documents_count > 1)
+        problem = "a second document; allowed: one";
+    if (problem == NULL)
+        return STATUS_OK;
+    return option_fail(loader->error, loader->error_bytes, "%s:%zu: is not accepted: %s", loader->name, event->start_mark.line + 1, problem);
+}
+
+/* Parses the whole text as events. What passes is well-formed, flat, and has at most one document. */
+static enum status scan_events(struct loader *loader, yaml_parser_t *parser, const char *text, size_t length)
+{
+    struct scan scan = {.depth = 0};
+    bool is_end = false;
+
+    while (!is_end) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(parser, &event))
+            return fail_malformed(loader, parser, text, length);
+        enum status status = scan_event(loader, &scan, &event);
+        is_end = event.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
+static enum status load_tree(struct loader *loader, yaml_parser_t *parser, const char *text, size_t length)
+{
+    yaml_document_t document;
+
+    if (!yaml_parser_load(parser, &document))
+        return fail_malformed(loader, parser, text, length);
+    loader->document = &document;
     loader->backends = alloc_zeroed(LOAD_BACKENDS_MAX * sizeof(loader->backends[0]));
     enum status status = load_document(loader);
     for (uint32_t i = 0; i < loader->backends_count; i++)
         config_backend_fini(&loader->backends[i].backend);
     explicit_bzero(loader->backends, LOAD_BACKENDS_MAX * sizeof(loader->backends[0])); /* passwords */
     alloc_free(loader->backends);
-    alloc_free(loader->is_seen);
+    yaml_document_delete(&document);
     return status;
 }
 
 enum status config_load_text(struct config *config, const char *name, const char *text, size_t length, char *error, size_t error_bytes)
 {
-    yaml_parser_t parser;
-    yaml_document_t document;
-    struct loader loader = {.config = config, .document = &document, .name = name, .error = error, .error_bytes = error_bytes};
+    static enum status (*const passes[])(struct loader *, yaml_parser_t *, const char *, size_t) = {scan_events, load_tree};
+    struct loader loader = {.config = config, .name = name, .error = error, .error_bytes = error_bytes};
     enum status status = STATUS_OK;
 
     snprintf(config->source, sizeof(config->source), "%s", name);
     if (length > CONFIG_FILE_BYTES_MAX)
         return option_fail(error, error_bytes, "%s: has %zu bytes; allowed: at most %d", name, length, CONFIG_FILE_BYTES_MAX);
-    if (!yaml_parser_initialize(&parser))
-        return option_fail(error, error_bytes, "%s: no memory to read it", name);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
-    if (!yaml_parser_load(&parser, &document)) {
-        status = fail_malformed(&loader, &parser, text, length);
-    } else {
-        status = load_parsed(&loader);
-        if (status == STATUS_OK && yaml_document_get_root_node(&document) != NULL)
-            status = check_end(&loader, &parser, text, length);
-        yaml_document_delete(&document);
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && status == STATUS_OK; i++) {
+        yaml_parser_t parser;
+        if (!yaml_parser_initialize(&parser))
+            return option_fail(error, error_bytes, "%s: no memory to read it", name);
+        yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+        status = passes[i](&loader, &parser, text, length);
+        yaml_parser_delete(&parser);
     }
-    yaml_parser_delete(&parser);
     return status;
 }
 

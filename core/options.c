@@ -379,9 +379,8 @@ static void append_suggestion(const struct suggestion *best, char *text, size_t 
     if (best->word != NULL) {
         append(text, text_bytes, "; did you mean '");
         append(text, text_bytes, best->word);
-        append(text, text_bytes, "'?");
     }
-    append(text, text_bytes, "; allowed: ");
+    append(text, text_bytes, best->word != NULL ? "'? allowed: " : "; allowed: ");
 }
 
 void option_suggest_key(enum section_id section, const char *key, char *text, size_t text_bytes)

@@ -87,7 +87,7 @@ void option_format_allowed(const struct config_option *option, char *text, size_
 /* The value of a scalar as a user would write it; of a SECRET "***", of CPUS and ADDRESSES how many there are. */
 void option_format_value(const struct config_option *option, const void *entry, char *text, size_t text_bytes);
 
-/* Appends "; did you mean 'x'?" for the key nearest to `key` where it is close, and "; allowed: a, b, c" with all keys of the section, to text that ends in NUL. */
+/* Appends "; did you mean 'x'? allowed: a, b, c" with the key nearest to `key` and all keys of the section to text that ends in NUL; "; allowed: a, b, c" where none is near. */
 void option_suggest_key(enum section_id section, const char *key, char *text, size_t text_bytes);
 void option_suggest_section(const char *name, char *text, size_t text_bytes);
 
