@@ -33,8 +33,8 @@ struct ketama {
     struct point *points; /* sorted by value, then server */
     uint32_t points_count;
     uint32_t servers_count;
-    uint32_t shift;       /* hash >> shift is the place in `first` */
-    uint32_t *first;      /* the first point whose value is not below place << shift */
+    uint32_t shift;  /* hash >> shift is the place in `first` */
+    uint32_t *first; /* the first point whose value is not below place << shift */
 };
 
 /* "host-index" or "host:port-index"; returns the length. */

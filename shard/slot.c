@@ -9,12 +9,12 @@
 
 #include <string.h>
 
-#define ENTRY(byte, b0, b1, b2, b3, b4, b5, b6, b7)                                                                                                       \
-    (uint16_t)(((byte) & 1 ? b0 : 0) ^ ((byte) & 2 ? b1 : 0) ^ ((byte) & 4 ? b2 : 0) ^ ((byte) & 8 ? b3 : 0) ^ ((byte) & 16 ? b4 : 0) ^                   \
-               ((byte) & 32 ? b5 : 0) ^ ((byte) & 64 ? b6 : 0) ^ ((byte) & 128 ? b7 : 0))
+#define ENTRY(byte, b0, b1, b2, b3, b4, b5, b6, b7) \
+    (uint16_t)(((byte)&1 ? b0 : 0) ^ ((byte)&2 ? b1 : 0) ^ ((byte)&4 ? b2 : 0) ^ ((byte)&8 ? b3 : 0) ^ ((byte)&16 ? b4 : 0) ^ \
+        ((byte)&32 ? b5 : 0) ^ ((byte)&64 ? b6 : 0) ^ ((byte)&128 ? b7 : 0))
 #define ENTRIES_4(byte, ...) ENTRY(byte, __VA_ARGS__), ENTRY((byte) + 1, __VA_ARGS__), ENTRY((byte) + 2, __VA_ARGS__), ENTRY((byte) + 3, __VA_ARGS__)
 #define ENTRIES_16(byte, ...) ENTRIES_4(byte, __VA_ARGS__), ENTRIES_4((byte) + 4, __VA_ARGS__), ENTRIES_4((byte) + 8, __VA_ARGS__), ENTRIES_4((byte) + 12, __VA_ARGS__)
-#define ENTRIES_64(byte, ...)                                                                                                                             \
+#define ENTRIES_64(byte, ...) \
     ENTRIES_16(byte, __VA_ARGS__), ENTRIES_16((byte) + 16, __VA_ARGS__), ENTRIES_16((byte) + 32, __VA_ARGS__), ENTRIES_16((byte) + 48, __VA_ARGS__)
 #define TABLE(...) ENTRIES_64(0, __VA_ARGS__), ENTRIES_64(64, __VA_ARGS__), ENTRIES_64(128, __VA_ARGS__), ENTRIES_64(192, __VA_ARGS__)
 
@@ -35,7 +35,7 @@ static uint16_t crc16(const uint8_t *data, uint32_t length)
     uint32_t crc = 0;
     while (length >= 8) {
         crc = (uint32_t)(effects[7][data[0] ^ (crc >> 8)] ^ effects[6][data[1] ^ (crc & 0xff)] ^ effects[5][data[2]] ^ effects[4][data[3]] ^
-                         effects[3][data[4]] ^ effects[2][data[5]] ^ effects[1][data[6]] ^ effects[0][data[7]]);
+            effects[3][data[4]] ^ effects[2][data[5]] ^ effects[1][data[6]] ^ effects[0][data[7]]);
         data += 8;
         length -= 8;
     }

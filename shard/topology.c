@@ -25,13 +25,13 @@ struct overlap {
 struct build {
     const struct topology *previous; /* NULL: none */
     const struct topology_view *view;
-    uint16_t *node_previous;         /* index in the previous topology, PREVIOUS_NONE */
-    uint32_t *node_keys;             /* 0: not yet given */
-    uint16_t *node_places;           /* index in the new topology */
+    uint16_t *node_previous; /* index in the previous topology, PREVIOUS_NONE */
+    uint32_t *node_keys;     /* 0: not yet given */
+    uint16_t *node_places;   /* index in the new topology */
     uint32_t *shard_keys;
     uint16_t *shard_places;
     bool *previous_shard_taken;
-    struct overlap *overlaps;        /* the largest first */
+    struct overlap *overlaps; /* the largest first */
     uint32_t overlaps_count;
 };
 

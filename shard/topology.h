@@ -24,39 +24,39 @@ enum {
 struct topology_view;
 
 struct node {
-    uint32_t key;               /* from 1; names this node over all epochs: what links are kept by. Host and port behind one key never change */
-    char id[NODE_ID_BYTES];     /* cluster node id, empty for standalone servers */
-    char host[HOST_BYTES];      /* as the cluster announces it, or as configured */
+    uint32_t key;           /* from 1; names this node over all epochs: what links are kept by. Host and port behind one key never change */
+    char id[NODE_ID_BYTES]; /* cluster node id, empty for standalone servers */
+    char host[HOST_BYTES];  /* as the cluster announces it, or as configured */
     uint16_t port;
     struct sockaddr_storage address; /* host resolved by the housekeeping core before publication */
-    socklen_t address_bytes;    /* 0: it could not be */
-    uint16_t shard;             /* index, SHARD_NONE: none */
+    socklen_t address_bytes;         /* 0: it could not be */
+    uint16_t shard;                  /* index, SHARD_NONE: none */
     bool is_primary;
-    bool is_failed;             /* the cluster says "fail", or health says so */
+    bool is_failed; /* the cluster says "fail", or health says so */
 };
 
 struct shard {
-    uint32_t key;               /* from 1; names this shard over epochs: kept when a replica takes over */
-    uint16_t primary;           /* index of the node (it may be is_failed), NODE_NONE while there is none */
-    uint16_t owner;             /* owner core of its slots */
+    uint32_t key;     /* from 1; names this shard over epochs: kept when a replica takes over */
+    uint16_t primary; /* index of the node (it may be is_failed), NODE_NONE while there is none */
+    uint16_t owner;   /* owner core of its slots */
     uint16_t slots_count;
 };
 
 struct topology {
-    uint64_t epoch;             /* 1, 2, ... */
+    uint64_t epoch; /* 1, 2, ... */
     enum config_backend_kind kind;
-    uint32_t slots_count;       /* 16,384, or the number of servers */
-    uint32_t slots_covered;     /* slots with a shard */
+    uint32_t slots_count;   /* 16,384, or the number of servers */
+    uint32_t slots_covered; /* slots with a shard */
     uint32_t nodes_count, shards_count;
-    struct node *nodes;         /* by key, ascending */
-    struct shard *shards;       /* by key, ascending; a primary without slots has a shard too */
-    uint32_t next_node_key, next_shard_key; /* what the next topology gives to newcomers */
-    struct ketama *ketama;      /* servers only */
-    uint16_t slot_shard[CLUSTER_SLOTS];        /* SHARD_NONE where nobody serves it */
-    uint16_t slot_owner[CLUSTER_SLOTS];        /* core; a slot that nobody serves stays with the core it had */
-    uint64_t slot_owner_since[CLUSTER_SLOTS];  /* epoch in which the owner last changed */
-    uint64_t slot_route_since[CLUSTER_SLOTS];  /* epoch in which the primary node last changed */
-    uint32_t slot_previous_node[CLUSTER_SLOTS];/* key of the last other primary, 0: none. The current one's own where its slot was without a primary in between */
+    struct node *nodes;                         /* by key, ascending */
+    struct shard *shards;                       /* by key, ascending; a primary without slots has a shard too */
+    uint32_t next_node_key, next_shard_key;     /* what the next topology gives to newcomers */
+    struct ketama *ketama;                      /* servers only */
+    uint16_t slot_shard[CLUSTER_SLOTS];         /* SHARD_NONE where nobody serves it */
+    uint16_t slot_owner[CLUSTER_SLOTS];         /* core; a slot that nobody serves stays with the core it had */
+    uint64_t slot_owner_since[CLUSTER_SLOTS];   /* epoch in which the owner last changed */
+    uint64_t slot_route_since[CLUSTER_SLOTS];   /* epoch in which the primary node last changed */
+    uint32_t slot_previous_node[CLUSTER_SLOTS]; /* key of the last other primary, 0: none. The current one's own where its slot was without a primary in between */
 };
 
 /* The primary of a slot, or NULL. */

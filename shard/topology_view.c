@@ -229,7 +229,7 @@ static uint32_t at_most(uint32_t value, uint32_t maximum)
 
 /* How many nodes have to say the same. */
 static uint32_t sources_needed(const struct topology_judge *judge, const struct topology_view *view, const struct topology *current, bool is_other_cluster,
-                               uint32_t reachable_count, uint64_t now_ns)
+    uint32_t reachable_count, uint64_t now_ns)
 {
     uint32_t all = at_most(reachable_count, TOPOLOGY_SOURCES_MAX), two = at_most(reachable_count, 2);
     if (!judge->has_installed)
@@ -263,7 +263,7 @@ static void remove_source(struct topology_judge *judge, uint64_t source)
 }
 
 enum topology_verdict topology_judge_view(struct topology_judge *judge, const struct topology_view *view, const struct topology *current, uint64_t source,
-                                          uint32_t reachable_count, uint64_t now_ns)
+    uint32_t reachable_count, uint64_t now_ns)
 {
     ZG_CHECK(reachable_count >= 1);
     ZG_CHECK(judge->has_installed == (current != NULL));
@@ -279,7 +279,7 @@ enum topology_verdict topology_judge_view(struct topology_judge *judge, const st
     if (judge->has_installed && !is_other_cluster && view->current_epoch != 0 && view->current_epoch < judge->installed_epoch) {
         remove_source(judge, source);
         snprintf(judge->reason, sizeof judge->reason, "the view is of epoch %" PRIu64 ", older than epoch %" PRIu64 " in use", view->current_epoch,
-                 judge->installed_epoch);
+            judge->installed_epoch);
         return TOPOLOGY_REJECT;
     }
 
@@ -296,7 +296,7 @@ enum topology_verdict topology_judge_view(struct topology_judge *judge, const st
         if (judge->candidate_routes != 0 && view->current_epoch != 0 && view->current_epoch < judge->candidate_epoch) {
             remove_source(judge, source);
             snprintf(judge->reason, sizeof judge->reason, "the view is of epoch %" PRIu64 ", another change of epoch %" PRIu64 " waits for confirmation",
-                     view->current_epoch, judge->candidate_epoch);
+                view->current_epoch, judge->candidate_epoch);
             return TOPOLOGY_REJECT;
         }
         forget_candidate(judge);

@@ -11,23 +11,23 @@
 #include "shard/topology.h"
 
 struct view_node {
-    char id[NODE_ID_BYTES];  /* empty where the reply has none */
-    char host[HOST_BYTES];   /* never empty */
+    char id[NODE_ID_BYTES]; /* empty where the reply has none */
+    char host[HOST_BYTES];  /* never empty */
     uint16_t port;
-    uint16_t shard;          /* index */
+    uint16_t shard; /* index */
     bool is_primary;
     bool is_failed;
-    bool host_is_assumed;    /* the reply names no host: the one the question was sent to */
+    bool host_is_assumed; /* the reply names no host: the one the question was sent to */
 };
 
 struct view_shard {
-    uint16_t primary;        /* index of the node, NODE_NONE: none */
+    uint16_t primary; /* index of the node, NODE_NONE: none */
     uint16_t slots_count;
 };
 
 /* About 1.4 MB: made once with topology_view_create and used again for every reply. */
 struct topology_view {
-    uint64_t current_epoch;  /* cluster_current_epoch of CLUSTER INFO from the same node; 0: unknown */
+    uint64_t current_epoch; /* cluster_current_epoch of CLUSTER INFO from the same node; 0: unknown */
     uint32_t nodes_count, shards_count;
     uint32_t slots_covered;
     uint16_t slot_shard[CLUSTER_SLOTS]; /* index, SHARD_NONE */
@@ -82,7 +82,7 @@ enum topology_verdict {
 };
 
 struct topology_hint {
-    uint32_t address;    /* hash, 0: none */
+    uint32_t address; /* hash, 0: none */
     uint32_t told_at_ms;
 };
 
@@ -93,7 +93,7 @@ struct topology_judge {
     uint64_t installed_epoch;
     uint32_t installed_covered;
     uint32_t installed_nodes;
-    uint64_t candidate_routes;  /* what waits for confirmation: 0 none */
+    uint64_t candidate_routes; /* what waits for confirmation: 0 none */
     uint64_t candidate_epoch;
     uint64_t candidate_at_ns;
     uint32_t sources_count;
@@ -110,7 +110,7 @@ void topology_judge_init(struct topology_judge *judge);
  * number). `reachable_count` is the number of nodes known to answer, this one included (1 ..). Repeating a source is no confirmation. What is not confirmed within 30 s is forgotten.
  */
 enum topology_verdict topology_judge_view(struct topology_judge *judge, const struct topology_view *view, const struct topology *current, uint64_t source,
-                                          uint32_t reachable_count, uint64_t now_ns);
+    uint32_t reachable_count, uint64_t now_ns);
 
 /* The view was published. */
 void topology_judge_installed(struct topology_judge *judge, const struct topology_view *view);

@@ -97,7 +97,7 @@ Test(ketama, server_added_takes_little_more_than_its_share)
         char key[32];
         uint32_t length = (uint32_t)snprintf(key, sizeof key, "user:%u", i);
         uint32_t old = ketama_server(before, (const uint8_t *)key, length), new = ketama_server(after, (const uint8_t *)key, length);
-        strayed += old != new && new != SERVERS;
+        strayed += old != new &&new != SERVERS;
         moved += new == SERVERS;
         counts[new]++;
     }

@@ -53,7 +53,9 @@ static const struct row recorded[] = {
     {"xxxxxxxxxxxxxxxxx", 17, 15673},
     {"xxxxxxxxxxxxxxxxxxxxxxx", 23, 3704},
     {"xxxxxxxxxxxxxxxxxxxxxxxx", 24, 14297},
-    {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 255, 15237},
+    {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        255, 15237},
     {"a{yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy}", 103, 12115},
 };
 
@@ -84,7 +86,7 @@ Test(slot, keys_recorded_from_redis_match)
 {
     for (size_t i = 0; i < sizeof recorded / sizeof recorded[0]; i++)
         cr_expect_eq(slot_of(recorded[i].key, recorded[i].length), recorded[i].slot, "key %zu '%s': %u, not %u", i, recorded[i].key,
-                     slot_of(recorded[i].key, recorded[i].length), recorded[i].slot);
+            slot_of(recorded[i].key, recorded[i].length), recorded[i].slot);
     cr_expect_eq(slot_of_key(NULL, 0), 0);
 }
 

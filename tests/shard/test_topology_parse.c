@@ -23,7 +23,8 @@ static const struct recorded_reply *recorded(const char *name)
 
 static parse_fn parser_of(const char *name)
 {
-    return strstr(name, "_shards_") ? topology_parse_shards : strstr(name, "_slots_") ? topology_parse_slots : NULL;
+    return strstr(name, "_shards_") ? topology_parse_shards : strstr(name, "_slots_") ? topology_parse_slots
+                                                                                      : NULL;
 }
 
 /* Parses an exact copy on the heap, so that a sanitizer sees a read beyond the reply. */
@@ -117,7 +118,7 @@ Test(topology_parse, epochs_recorded_are_read)
 Test(topology_parse, epochs_that_are_none_are_zero)
 {
     static const char *const texts[] = {"-ERR no\r\n", "+OK\r\n", ":3\r\n", "$-1\r\n", "_\r\n", "$24\r\ncluster_current_epoch:x\r\n\r\n", "$22\r\ncluster_current_epoch:\r\n",
-                                        "$43\r\ncluster_current_epoch:999999999999999999999\r\n", "$21\r\ncluster_current_epoch\r\n", ""};
+        "$43\r\ncluster_current_epoch:999999999999999999999\r\n", "$21\r\ncluster_current_epoch\r\n", ""};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         cr_expect_eq(topology_parse_epoch((const uint8_t *)texts[i], (uint32_t)strlen(texts[i])), 0, "%s", texts[i]);
     cr_expect_eq(topology_parse_epoch((const uint8_t *)"$23\r\ncluster_current_epoch:7\r\n", 30), 7);
@@ -173,8 +174,8 @@ static const char *shards_text(const char *endpoint, const char *ip, const char 
 {
     static char text[1024];
     snprintf(text, sizeof text,
-             "*1\r\n%%2\r\n+slots\r\n%s+nodes\r\n*1\r\n%%%u\r\n+id\r\n+abc\r\n+role\r\n+master\r\n+port\r\n:7000\r\n+endpoint\r\n%s+ip\r\n%s%s", slots, 5 + fields_count, endpoint, ip,
-             fields);
+        "*1\r\n%%2\r\n+slots\r\n%s+nodes\r\n*1\r\n%%%u\r\n+id\r\n+abc\r\n+role\r\n+master\r\n+port\r\n:7000\r\n+endpoint\r\n%s+ip\r\n%s%s", slots, 5 + fields_count, endpoint, ip,
+        fields);
     return text;
 }
 
@@ -185,9 +186,15 @@ Test(topology_parse, shards_with_endpoints_unknown_fall_back)
         const char *endpoint, *ip, *host;
         bool is_assumed;
     } rows[] = {
-        {"$1\r\nh\r\n", "$1\r\ni\r\n", "h", false},  {"_\r\n", "$1\r\ni\r\n", "asked.example", true}, {"$-1\r\n", "$1\r\ni\r\n", "asked.example", true},
-        {"$0\r\n\r\n", "$1\r\ni\r\n", "asked.example", true}, {"$1\r\n?\r\n", "$1\r\ni\r\n", "i", false},      {"$0\r\n\r\n", "$0\r\n\r\n", "asked.example", true},
-        {"$1\r\n?\r\n", "_\r\n", "asked.example", true}, {"+h.example\r\n", "_\r\n", "h.example", false}, {"$3\r\n::1\r\n", "_\r\n", "::1", false},
+        {"$1\r\nh\r\n", "$1\r\ni\r\n", "h", false},
+        {"_\r\n", "$1\r\ni\r\n", "asked.example", true},
+        {"$-1\r\n", "$1\r\ni\r\n", "asked.example", true},
+        {"$0\r\n\r\n", "$1\r\ni\r\n", "asked.example", true},
+        {"$1\r\n?\r\n", "$1\r\ni\r\n", "i", false},
+        {"$0\r\n\r\n", "$0\r\n\r\n", "asked.example", true},
+        {"$1\r\n?\r\n", "_\r\n", "asked.example", true},
+        {"+h.example\r\n", "_\r\n", "h.example", false},
+        {"$3\r\n::1\r\n", "_\r\n", "::1", false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         cr_assert_eq(parse_text(topology_parse_shards, view, shards_text(rows[i].endpoint, rows[i].ip, "", 0, "*2\r\n:0\r\n:3\r\n")), STATUS_OK, "row %zu", i);
@@ -215,7 +222,7 @@ Test(topology_parse, ports_of_tls_alone_and_none_are_told)
     struct topology_view *view = topology_view_create();
     cr_assert_eq(parse_text(topology_parse_shards, view, "*1\r\n%2\r\n+slots\r\n*0\r\n+nodes\r\n*2\r\n%4\r\n+id\r\n+a\r\n+role\r\n+master\r\n+tls-port\r\n:7443\r\n+endpoint\r\n+h\r\n"
                                                          "%3\r\n+id\r\n+b\r\n+role\r\n+replica\r\n+endpoint\r\n+h\r\n"),
-                 STATUS_OK);
+        STATUS_OK);
     cr_expect_eq(view->nodes[0].port, 7443);
     cr_expect(!view->nodes[0].is_failed);
     cr_expect_eq(view->nodes[1].port, 0);
@@ -249,18 +256,18 @@ Test(topology_parse, shards_that_are_wrong_are_invalid)
     const char *ok_slots = "*2\r\n:0\r\n:3\r\n";
     cr_assert_eq(parse_text(topology_parse_shards, view, shards_text("+h\r\n", "_\r\n", "", 0, ok_slots)), STATUS_OK);
     static const char *const slots[] = {"*1\r\n:0\r\n", "*2\r\n:3\r\n:0\r\n", "*2\r\n:0\r\n:16384\r\n", "*2\r\n:-1\r\n:3\r\n", "*4\r\n:0\r\n:3\r\n:3\r\n:4\r\n", "*2\r\n+a\r\n:3\r\n", "_\r\n", ":1\r\n",
-                                        "*2\r\n:0\r\n:4294967296\r\n", "*2\r\n*0\r\n:3\r\n"};
+        "*2\r\n:0\r\n:4294967296\r\n", "*2\r\n*0\r\n:3\r\n"};
     for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++)
         cr_expect_eq(parse_text(topology_parse_shards, view, shards_text("+h\r\n", "_\r\n", "", 0, slots[i])), STATUS_INVALID, "slots %zu", i);
     const char *hosts[] = {long_host, "$3\r\na b\r\n", "$3\r\na\0b\r\n", "$2\r\na\n\r\n"};
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++)
         cr_expect_eq(parse_text(topology_parse_shards, view, shards_text(hosts[i], "_\r\n", "", 0, ok_slots)), STATUS_INVALID, "host %zu", i);
     static const char *const fields[] = {"+port\r\n:65536\r\n", "+port\r\n:-1\r\n", "+port\r\n+x\r\n", "+port\r\n_\r\n", "+role\r\n+teapot\r\n", "+role\r\n_\r\n", "+id\r\n$0\r\n\r\n",
-                                         "+id\r\n+12345678901234567890123456789012345678901\r\n", "+id\r\n_\r\n", "+health\r\n"};
+        "+id\r\n+12345678901234567890123456789012345678901\r\n", "+id\r\n_\r\n", "+health\r\n"};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         cr_expect_eq(parse_text(topology_parse_shards, view, shards_text("+h\r\n", "_\r\n", fields[i], 1, ok_slots)), STATUS_INVALID, "field %zu", i);
     static const char *const replies[] = {"", "-ERR Unknown subcommand\r\n", "*-1\r\n", "_\r\n", "+OK\r\n", "%1\r\n+a\r\n+b\r\n", "*1\r\n:1\r\n", "*1\r\n*1\r\n+slots\r\n", "*0\r\n*0\r\n", "*4294967295\r\n",
-                                          "*1\r\n*2\r\n+nodes\r\n*1\r\n*3\r\n+id\r\n+a\r\n+role\r\n"};
+        "*1\r\n*2\r\n+nodes\r\n*1\r\n*3\r\n+id\r\n+a\r\n+role\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof replies[0]; i++) {
         cr_expect_eq(parse_text(topology_parse_shards, view, replies[i]), STATUS_INVALID, "reply %zu", i);
         cr_expect_eq(view->nodes_count + view->shards_count + view->slots_covered, 0);
@@ -272,7 +279,11 @@ Test(topology_parse, slots_that_are_wrong_are_invalid)
 {
     struct topology_view *view = topology_view_create();
     static const char *const replies[] = {
-        "-ERR no\r\n", "*1\r\n*1\r\n:0\r\n", "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n+h\r\n:1\r\n", "*1\r\n*3\r\n:5\r\n:4\r\n*2\r\n+h\r\n:1\r\n", "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n+h\r\n",
+        "-ERR no\r\n",
+        "*1\r\n*1\r\n:0\r\n",
+        "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n+h\r\n:1\r\n",
+        "*1\r\n*3\r\n:5\r\n:4\r\n*2\r\n+h\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n+h\r\n",
         "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n+h\r\n:70000\r\n",
         /* a slot twice */
         "*2\r\n*3\r\n:0\r\n:9\r\n*2\r\n+h\r\n:1\r\n*3\r\n:9\r\n:10\r\n*2\r\n+h\r\n:2\r\n",

@@ -12,7 +12,10 @@ struct recorded_reply {
     uint32_t length;
 };
 
-#define RECORDED(name, text) {name, text, sizeof(text) - 1}
+#define RECORDED(name, text) \
+    { \
+        name, text, sizeof(text) - 1 \
+    }
 
 static const struct recorded_reply recorded_replies[] = {
     RECORDED("redis7_shards_resp2",
