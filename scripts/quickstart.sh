@@ -103,6 +103,13 @@ start_load -P 16
 field() { printf '%s\n' "$1" | sed -n "s/^$2://p" | head -n 1; }
 # Either name: INFO's section gives the figures that are no counters with the prefix or without.
 figure() { local value; value=$(field "$1" "zgateway_$2"); [ -n "$value" ] || value=$(field "$1" "$2"); printf '%s' "${value:--}"; }
+# A counter that is missing is no zero: it would hide errors.
+counter() {
+    local value
+    value=$(figure "$1" "$2")
+    [[ "$value" =~ ^[0-9]+$ ]] || { echo "INFO does not show zgateway_$2" >&2; return 1; }
+    printf '%s' "$value"
+}
 say "   second     ops/s   p50 us   p99 us   legs/batch   clients   backends   errors"
 last=$(field "$(info)" total_commands_processed)
 last_at=$(date +%s%N)
@@ -113,7 +120,10 @@ for second in $(seq "$seconds"); do
     [ -n "$text" ] || die "INFO was not answered"
     now=$(field "$text" total_commands_processed)
     now_at=$(date +%s%N)
-    errors=$(($(figure "$text" request_errors_total) + $(figure "$text" request_timeouts_total) + $(figure "$text" overload_refused_total)))
+    own=$(counter "$text" request_errors_total)
+    timeouts=$(counter "$text" request_timeouts_total)
+    refused=$(counter "$text" overload_refused_total)
+    errors=$((own + timeouts + refused))
     printf '   %6d %9d %8s %8s %12s %9s %10s %8d\n' "$second" $(((now - last) * 1000000000 / (now_at - last_at))) "$(figure "$text" request_p50_us)" \
         "$(figure "$text" request_p99_us)" "$(figure "$text" batch_legs_avg)" "$(figure "$text" clients)" "$(figure "$text" links)" "$errors"
     if [ "$now" -le "$last" ]; then
