@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Documentation agrees with the sources: generated pages are current, links and file names that are mentioned exist.
 
-    check_docs.py [--fix] [ROOT]      --fix writes docs/metrics.md (from core/metrics.def) and docs/configuration.md (from zgateway --print-config)
+    check_docs.py [--fix] [ROOT]      --fix writes docs/metrics.md (from core/metrics.def) and the list of options in docs/configuration.md (from zgateway --print-config)
     check_docs.py --self-test
 
 docs/configuration.md needs the program: build/zgateway under ROOT, or ZG_GATEWAY. Without it that page is only checked to exist.
@@ -14,6 +14,8 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDERS = "core|net|admission|cache|shard|bench|tests|scripts|docs"
+OPTIONS_BEGIN = "<!-- options: begin; from core/options.def by scripts/check_docs.py --fix -->"
+OPTIONS_END = "<!-- options: end -->"
 METRIC = re.compile(r'^METRIC\((\w+),\s*(\w+),\s*"([^"]*)",\s*"([^"]*)"\)', re.M)
 
 
@@ -32,8 +34,13 @@ def configuration_page(root):
     if not os.path.exists(program):
         return None
     text = subprocess.run([program, "--print-config"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return ("# Configuration\n\nGenerated from `zgateway --print-config` (core/options.def) by `scripts/check_docs.py --fix`: change it there.\n\n"
-            "Every option with its default, unit, range and meaning. `--set section.key=value` sets one on the command line.\n\n```yaml\n" + text.rstrip("\n") + "\n```\n")
+    block = OPTIONS_BEGIN + "\n```yaml\n" + text.rstrip("\n") + "\n```\n" + OPTIONS_END
+    path = os.path.join(root, "docs", "configuration.md")
+    page = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
+    begin, end = page.find(OPTIONS_BEGIN), page.find(OPTIONS_END)
+    if 0 <= begin < end: # written by hand around the list
+        return page[:begin] + block + page[end + len(OPTIONS_END):]
+    return "# Configuration\n\n" + block + "\n"
 
 
 def pages(root):
