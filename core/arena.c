@@ -495,6 +495,11 @@ uint64_t arena_bytes_held(const struct arena *arena)
     return arena->bytes_held;
 }
 
+uint64_t arena_bytes_resident(const struct arena *arena)
+{
+    return arena->resident_pages << PAGE_SHIFT;
+}
+
 uint64_t arena_full_count(const struct arena *arena)
 {
     return arena->full_count;

@@ -74,4 +74,6 @@ const uint8_t *arena_at(const struct arena *arena, uint64_t offset);
 uint64_t arena_trim(struct arena *arena);
 
 uint64_t arena_bytes_held(const struct arena *arena); /* sum of the sizes of held blocks */
+/* At most so many bytes of memory do the blocks occupy, held ones and free ones that are kept (without the tables: 32 bytes a span of 64 KiB or more). */
+uint64_t arena_bytes_resident(const struct arena *arena);
 uint64_t arena_full_count(const struct arena *arena); /* how often arena_get found the maximum reached */

@@ -176,6 +176,48 @@ Test(arena, trim_gives_back_what_was_free_for_a_whole_interval_beyond_the_reserv
     arena_destroy(&arena);
 }
 
+Test(arena, trim_keeps_what_was_used_within_the_interval)
+{
+    struct arena *arena = arena_create(0, 128 * MIB);
+    enum { BLOCKS = 300 };
+    static struct block *blocks[BLOCKS];
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            blocks[i] = arena_get(arena, 100000);
+            cr_assert_not_null(blocks[i]);
+        }
+        for (int i = 0; i < BLOCKS; i++)
+            arena_put(arena, &blocks[i]);
+        /* Nothing is held now, but it was between the two calls: the next interval will want it again. */
+        cr_assert_eq(arena_trim(arena), 0);
+    }
+    cr_assert_eq(arena_bytes_resident(arena), BLOCKS * 128 * KIB);
+    while (arena_trim(arena) > 0)
+        continue;
+    cr_assert_eq(arena_bytes_resident(arena), 4 * MIB);
+    arena_destroy(&arena);
+}
+
+Test(arena, free_blocks_of_other_classes_do_not_keep_memory_above_the_maximum)
+{
+    enum { BLOCKS = 64 * 16 };
+    static struct block *blocks[BLOCKS];
+    struct arena *arena = arena_create(0, 64 * MIB);
+    /* Each class in turn takes the whole maximum; nobody trims. */
+    static const uint32_t sizes[] = {65000, 100000, 60 * KIB, 8 * KIB * KIB, 2000000, 65000, 30000};
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        uint32_t count = 0;
+        while (count < BLOCKS && (blocks[count] = arena_get(arena, sizes[s])) != NULL) {
+            count++;
+            cr_assert_leq(arena_bytes_resident(arena), 64 * MIB);
+            cr_assert_leq(arena_bytes_held(arena), arena_bytes_resident(arena));
+        }
+        while (count > 0)
+            arena_put(arena, &blocks[--count]);
+    }
+    arena_destroy(&arena);
+}
+
 Test(arena, trim_gives_back_no_span_with_a_held_block)
 {
     struct arena *arena = arena_create(0, 64 * MIB);

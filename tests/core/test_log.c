@@ -132,6 +132,33 @@ Test(log, full_ring_drops_whole_lines_and_counts_them)
     log_ring_destroy(&ring);
 }
 
+/* Writes a line of exactly `bytes` bytes, 70 .. 1,023. */
+static void write_line_of(struct log_ring *ring, size_t bytes)
+{
+    static const char head[] = "ts=2026-01-02T03:04:05.678Z level=info core=1 event=exact p=";
+    log_write(ring, LOG_INFO, TIME_NS, "exact", "p=%0*u", (int)(bytes - sizeof(head)), 0u);
+}
+
+Test(log, line_fits_to_the_last_byte_of_the_ring_and_no_further)
+{
+    struct log_ring *ring = log_ring_create(1, 4096);
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 4; i++)
+            write_line_of(ring, 1000);
+        uint64_t dropped_count = log_ring_dropped(ring);
+        write_line_of(ring, 97);
+        cr_assert_eq(log_ring_dropped(ring), dropped_count + 1);
+        write_line_of(ring, 96);
+        cr_assert_eq(log_ring_dropped(ring), dropped_count + 1);
+        const char *text = drained(ring);
+        cr_assert_eq(strlen(text), 4096);
+        for (int i = 1; i <= 4; i++)
+            cr_assert_eq(text[i * 1000 - 1], '\n');
+        cr_assert_eq(text[4095], '\n');
+    }
+    log_ring_destroy(&ring);
+}
+
 Test(log, lines_that_wrap_around_the_end_come_out_whole)
 {
     struct log_ring *ring = log_ring_create(1, 4096);
