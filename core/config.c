@@ -364,12 +364,12 @@ static enum status check_orders(const struct config *config, char *error, size_t
         option_format_value(small, entry_of(config, small), small_text, sizeof(small_text));
         option_format_value(large, entry_of(config, large), large_text, sizeof(large_text));
         snprintf(detail, sizeof(detail), "%s is more than %s.%s, which is %s; allowed: at most as much", small_text, option_sections[large->section].name, large->key,
-                 large_text);
+            large_text);
         /* Where only the larger one was set, its line helps more. */
         bool is_large_given = config->lines[order_rules[i].small] == 0 && config->lines[order_rules[i].large] > 0;
         if (is_large_given)
             snprintf(detail, sizeof(detail), "%s is less than %s.%s, which is %s; allowed: at least as much", large_text, option_sections[small->section].name,
-                     small->key, small_text);
+                small->key, small_text);
         return fail_rule(config, is_large_given ? order_rules[i].large : order_rules[i].small, detail, error, error_bytes);
     }
     return STATUS_OK;
@@ -409,7 +409,7 @@ static enum status check_memory(const struct config *config, char *error, size_t
         units_format_bytes(config->limits.client_output_hard_bytes, have, sizeof(have));
         units_format_bytes(hard_min, need, sizeof(need));
         snprintf(detail, sizeof(detail), "%s is less than limits.reply_max and limits.client_output_soft together: the largest reply would close its client; allowed: at least %s",
-                 have, need);
+            have, need);
         return fail_rule(config, OPTION_ID_limits_client_output_hard, detail, error, error_bytes);
     }
     return STATUS_OK;
@@ -421,10 +421,10 @@ enum status config_check(const struct config *config, char *error, size_t error_
 
     if (config->listeners_count == 0)
         return option_fail(error, error_bytes, "%s%skey 'listeners': there is none; allowed: 1 .. %d", config->source, config->source[0] != '\0' ? ": " : "",
-                           CONFIG_LISTENERS_MAX);
+            CONFIG_LISTENERS_MAX);
     if (config->backend.addresses_count == 0)
         return option_fail(error, error_bytes, "%s%skey 'backends': there is none; allowed: cluster or servers with 1 .. %d addresses", config->source,
-                           config->source[0] != '\0' ? ": " : "", CONFIG_ADDRESSES_MAX);
+            config->source[0] != '\0' ? ": " : "", CONFIG_ADDRESSES_MAX);
     if (config->use_case.backend[0] != '\0' && strcmp(config->use_case.backend, config->backend.name) != 0) {
         char detail[DETAIL_BYTES];
         snprintf(detail, sizeof(detail), "'%s' is not the backend in use; allowed: %s", config->use_case.backend, config->backend.name);
@@ -436,7 +436,7 @@ enum status config_check(const struct config *config, char *error, size_t error_
         return fail_rule(config, OPTION_ID_backends_user, "there is no password for it; allowed: with backends.password", error, error_bytes);
     if ((config->cores.wait_completions > 0) != (config->cores.wait_ns > 0))
         return fail_rule(config, config->cores.wait_ns > 0 ? OPTION_ID_cores_wait : OPTION_ID_cores_wait_completions,
-                         "only one of cores.wait and cores.wait_completions is set; allowed: both, or neither", error, error_bytes);
+            "only one of cores.wait and cores.wait_completions is set; allowed: both, or neither", error, error_bytes);
     status = check_ranges(config, error, error_bytes);
     if (status == STATUS_OK)
         status = check_orders(config, error, error_bytes);

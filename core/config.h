@@ -21,7 +21,7 @@ enum config_doorbell { DOORBELL_AUTO, DOORBELL_MSG_RING, DOORBELL_EVENTFD };
 enum config_backend_kind { BACKEND_CLUSTER, BACKEND_SERVERS };
 
 struct config_listener {
-    char address[CONFIG_TEXT_MAX];  /* "127.0.0.1:6380", "[::1]:6380", "unix:/run/zgateway.sock" */
+    char address[CONFIG_TEXT_MAX]; /* "127.0.0.1:6380", "[::1]:6380", "unix:/run/zgateway.sock" */
     enum config_present present;
     char announce[CONFIG_TEXT_MAX]; /* "host:port" or empty: the address the client dialled */
 };
@@ -37,60 +37,60 @@ struct config_backend {
     enum config_backend_kind kind;
     struct config_address *addresses; /* addresses_count entries, owned by the configuration */
     uint32_t addresses_count;
-    char user[CONFIG_TEXT_MAX];       /* AUTH towards the backend; empty: none */
+    char user[CONFIG_TEXT_MAX]; /* AUTH towards the backend; empty: none */
     char password[CONFIG_TEXT_MAX];
-    uint64_t poll_interval_ns;        /* topology */
+    uint64_t poll_interval_ns; /* topology */
     uint64_t connect_timeout_ns;
     uint64_t reconnect_min_ns, reconnect_max_ns; /* jittered exponential backoff of a link */
-    uint64_t link_stall_ns;           /* a link without any progress for so long is closed */
+    uint64_t link_stall_ns;                      /* a link without any progress for so long is closed */
 };
 
 struct config {
     struct config_listener listeners[CONFIG_LISTENERS_MAX];
     uint32_t listeners_count;
     struct {
-        uint32_t data;                      /* data cores, 1 .. 64; `auto` is resolved as soon as it is set */
-        bool data_is_auto;                  /* it follows cpus and the process's usable CPUs */
-        uint16_t cpus[CONFIG_CPUS_MAX];     /* CPUs of the data cores in turn; cpus_count 0: not pinned */
+        uint32_t data;                  /* data cores, 1 .. 64; `auto` is resolved as soon as it is set */
+        bool data_is_auto;              /* it follows cpus and the process's usable CPUs */
+        uint16_t cpus[CONFIG_CPUS_MAX]; /* CPUs of the data cores in turn; cpus_count 0: not pinned */
         uint32_t cpus_count;
-        int32_t housekeeping_cpu;           /* -1: not pinned */
+        int32_t housekeeping_cpu; /* -1: not pinned */
         enum config_idle idle;
-        uint64_t spin_max_ns;               /* adaptive: the longest spin before sleeping */
-        uint32_t lane_slots;                /* power of two 64 .. 4,096 */
+        uint64_t spin_max_ns; /* adaptive: the longest spin before sleeping */
+        uint32_t lane_slots;  /* power of two 64 .. 4,096 */
         enum config_doorbell doorbell;
-        uint32_t wait_completions;          /* 0: no wait for a batch; else return at so many completions ... */
-        uint64_t wait_ns;                   /* ... or after so long */
+        uint32_t wait_completions; /* 0: no wait for a batch; else return at so many completions ... */
+        uint64_t wait_ns;          /* ... or after so long */
     } cores;
     struct {
-        uint32_t clients_per_core;          /* 1 .. 1,000,000 */
-        uint32_t requests_per_core;         /* in flight */
-        uint32_t pipeline_per_client;       /* requests in flight of one client before it is no longer read */
-        uint64_t client_output_soft_bytes;  /* unsent replies before the client is no longer read */
-        uint64_t client_output_hard_bytes;  /* ... before it is closed */
+        uint32_t clients_per_core;         /* 1 .. 1,000,000 */
+        uint32_t requests_per_core;        /* in flight */
+        uint32_t pipeline_per_client;      /* requests in flight of one client before it is no longer read */
+        uint64_t client_output_soft_bytes; /* unsent replies before the client is no longer read */
+        uint64_t client_output_hard_bytes; /* ... before it is closed */
         uint64_t arena_bytes_per_core;
-        uint32_t rx_buffers_per_core;       /* power of two 64 .. 32,768 */
-        uint32_t rx_buffer_bytes;           /* 1 KiB .. 64 KiB */
-        uint64_t inline_bytes;              /* larger commands and replies are lent, not copied */
+        uint32_t rx_buffers_per_core; /* power of two 64 .. 32,768 */
+        uint32_t rx_buffer_bytes;     /* 1 KiB .. 64 KiB */
+        uint64_t inline_bytes;        /* larger commands and replies are lent, not copied */
         uint64_t request_max_bytes;
         uint64_t reply_max_bytes;
         uint32_t links_per_core;
-        uint32_t link_inflight_max;         /* legs without a reply on one link */
-        uint32_t fence_waiters_max;         /* legs waiting behind fences of one core */
-        uint32_t credit_waiters_max;        /* legs waiting for a credit, per destination */
+        uint32_t link_inflight_max;  /* legs without a reply on one link */
+        uint32_t fence_waiters_max;  /* legs waiting behind fences of one core */
+        uint32_t credit_waiters_max; /* legs waiting for a credit, per destination */
     } limits;
-    struct {                                /* io_uring features; false forces the fallback */
+    struct { /* io_uring features; false forces the fallback */
         bool multishot_accept, multishot_recv, direct_descriptors, defer_taskrun, min_wait;
-        uint32_t entries;                   /* submission queue, power of two 64 .. 32,768 */
+        uint32_t entries; /* submission queue, power of two 64 .. 32,768 */
     } ring;
     struct {
         enum log_level level;
-        char file[CONFIG_TEXT_MAX];         /* empty: standard error */
+        char file[CONFIG_TEXT_MAX]; /* empty: standard error */
     } log;
-    struct config_backend backend;          /* the one that the default use case names */
-    struct use_case use_case;               /* `default` */
-    uint64_t drain_timeout_ns;              /* SIGTERM: how long requests in flight may take */
-    char source[CONFIG_TEXT_MAX];           /* the file that was loaded, for messages; empty: none */
-    uint32_t lines[CONFIG_OPTIONS_MAX];     /* by enum option_id: the line in `source` that set it; 0: default or command line */
+    struct config_backend backend;      /* the one that the default use case names */
+    struct use_case use_case;           /* `default` */
+    uint64_t drain_timeout_ns;          /* SIGTERM: how long requests in flight may take */
+    char source[CONFIG_TEXT_MAX];       /* the file that was loaded, for messages; empty: none */
+    uint32_t lines[CONFIG_OPTIONS_MAX]; /* by enum option_id: the line in `source` that set it; 0: default or command line */
 };
 
 /* Every default. Never fails. Free with config_destroy. */

@@ -238,9 +238,9 @@ static enum status load_list(struct loader *loader, enum section_id section, con
         return fail_at(loader, list, "key '%s': is %s, not a list; allowed: a list of mappings", name, kind_of(list));
     for (yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top; item++) {
         const yaml_node_t *node = node_at(loader, *item);
-        enum status status = section == SECTION_ID_listeners  ? load_listener(loader, node)
-                             : section == SECTION_ID_backends ? load_backend(loader, node)
-                                                              : load_use_case(loader, node);
+        enum status status = section == SECTION_ID_listeners ? load_listener(loader, node)
+            : section == SECTION_ID_backends                 ? load_backend(loader, node)
+                                                             : load_use_case(loader, node);
         if (status != STATUS_OK)
             return status;
     }
@@ -283,13 +283,13 @@ static enum status choose_backend(struct loader *loader)
         return STATUS_OK; /* config_check says so, where the command line gives none either */
     if (config->use_case.backend[0] == '\0' && loader->backends_count > 1)
         return option_fail(loader->error, loader->error_bytes, "%s: key 'use_cases.backend': there are %u backends and no use case names one; allowed: the name of a backend",
-                           loader->name, loader->backends_count);
+            loader->name, loader->backends_count);
     for (uint32_t i = 0; i < loader->backends_count; i++)
         if (config->use_case.backend[0] == '\0' || strcmp(loader->backends[i].backend.name, config->use_case.backend) == 0)
             chosen = &loader->backends[i];
     if (chosen == NULL)
         return option_fail(loader->error, loader->error_bytes, "%s:%u: key 'use_cases.backend': there is no backend '%s'; allowed: the name of a backend",
-                           loader->name, line, config->use_case.backend);
+            loader->name, line, config->use_case.backend);
     config_backend_fini(&config->backend);
     config->backend = chosen->backend;
     chosen->backend.addresses = NULL; /* moved */
@@ -328,7 +328,7 @@ static enum status fail_malformed(const struct loader *loader, const yaml_parser
             line += text[i] == '\n';
     }
     return option_fail(loader->error, loader->error_bytes, "%s:%zu: is not valid YAML: %s%s%s", loader->name, line + 1,
-                       parser->problem != NULL ? parser->problem : "out of memory", parser->context != NULL ? ", " : "", parser->context != NULL ? parser->context : "");
+        parser->problem != NULL ? parser->problem : "out of memory", parser->context != NULL ? ", " : "", parser->context != NULL ? parser->context : "");
 }
 
 /* The anchor that an event gives its node; NULL: none. */

@@ -54,11 +54,11 @@ static void print_option(int fd, const struct config_option *option, const char 
     char line[256], facts[512];
     bool is_alternative = option == &options_table[OPTION_ID_backends_servers]; /* to cluster, which is printed */
     bool is_quoted = option->default_text != NULL && *option->default_text == '\0';
-    const char *value = option->default_text == NULL ? example_of(option) : is_quoted ? "\"\"" : option->default_text;
+    const char *value = option->default_text == NULL ? example_of(option) : option->default_text;
 
     format_facts(option, facts, sizeof(facts));
     print_comment(fd, (int)strlen(lead), option->help);
-    snprintf(line, sizeof(line), "%s%s%s: %s", lead, is_alternative ? "# " : "", option->key, value);
+    snprintf(line, sizeof(line), "%s%s%s: %s", lead, is_alternative ? "# " : "", option->key, is_quoted ? "\"\"" : value);
     dprintf(fd, "%-*s # %s\n", COLUMN_COMMENT, line, facts);
 }
 

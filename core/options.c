@@ -30,9 +30,9 @@ enum { /* where the entry of each section begins, by name */
 };
 
 const struct config_option options_table[OPTION_COUNT] = {
-#define OPTION(section, key, field, type, unit, default_text, min, max, choices, reloadable, help)                                                \
+#define OPTION(section, key, field, type, unit, default_text, min, max, choices, reloadable, help) \
     {SECTION_ID_##section, #key, OPTION_##type, offsetof(struct config, field) - SECTION_OFFSET_##section, sizeof(((struct config *)NULL)->field), \
-     unit, default_text, min, max, choices, reloadable, help},
+        unit, default_text, min, max, choices, reloadable, help},
 #include "core/options.def"
 };
 
@@ -42,7 +42,7 @@ enum {
     SIZE_POWER_BYTES = sizeof(uint32_t), SIZE_TIME = sizeof(uint64_t), SIZE_BOOL = sizeof(bool), SIZE_ENUM = sizeof(enum config_idle), SIZE_TEXT = 0,
     SIZE_SECRET = 0, SIZE_NAME = 0, SIZE_LISTEN = 0, SIZE_ANNOUNCE = 0, SIZE_CPUS = 0, SIZE_ADDRESSES = 0,
 };
-#define OPTION(section, key, field, type, unit, default_text, min, max, choices, reloadable, help)                       \
+#define OPTION(section, key, field, type, unit, default_text, min, max, choices, reloadable, help) \
     _Static_assert(SIZE_##type == 0 || SIZE_##type == sizeof(((struct config *)NULL)->field), #section "." #key ": type"); \
     _Static_assert((min) <= (max), #section "." #key ": range");
 #include "core/options.def"
@@ -229,7 +229,7 @@ static enum status set_text(const struct config_option *option, void *entry, con
     ZG_CHECK((size_t)option->max < option->bytes);
     if (length < (size_t)option->min || length > (size_t)option->max)
         return option_fail(error, error_bytes, "a text of %zu bytes is %s; allowed: %jd .. %jd bytes", length, length == 0 ? "empty" : "too long",
-                           (intmax_t)option->min, (intmax_t)option->max);
+            (intmax_t)option->min, (intmax_t)option->max);
     if (option->type == OPTION_NAME && !is_name(text))
         return option_fail(error, error_bytes, "'%.80s' is not a name; allowed: letters, digits, '-', '_' and '.'", text);
     if (option->type == OPTION_LISTEN)

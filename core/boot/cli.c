@@ -210,9 +210,9 @@ static enum cli_action print_summary(const struct config *config)
     option_format_value(&options_table[OPTION_ID_cores_idle], config, idle, sizeof(idle));
     printf("configuration ok\n");
     printf("%u listener%s (%s%s), %u data core%s (%s, idle %s), backend %s (%s, %u address%s), time-out %s\n", config->listeners_count,
-           config->listeners_count == 1 ? "" : "s", config->listeners[0].address, config->listeners_count == 1 ? "" : ", ...", config->cores.data,
-           config->cores.data == 1 ? "" : "s", config->cores.cpus_count > 0 ? "pinned" : "not pinned", idle, config->backend.name,
-           config->backend.kind == BACKEND_CLUSTER ? "cluster" : "servers", config->backend.addresses_count, config->backend.addresses_count == 1 ? "" : "es", timeout);
+        config->listeners_count == 1 ? "" : "s", config->listeners[0].address, config->listeners_count == 1 ? "" : ", ...", config->cores.data,
+        config->cores.data == 1 ? "" : "s", config->cores.cpus_count > 0 ? "pinned" : "not pinned", idle, config->backend.name,
+        config->backend.kind == BACKEND_CLUSTER ? "cluster" : "servers", config->backend.addresses_count, config->backend.addresses_count == 1 ? "" : "es", timeout);
     return answer_end();
 }
 

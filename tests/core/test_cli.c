@@ -103,7 +103,7 @@ Test(cli, every_option_is_applied)
 
     cr_assert_eq(RUN(&config, &output, "--set", "listeners.present=cluster", "--servers", "127.0.0.1:1,h:2 weight=7", "--idle=spin", "--cpus", "1-3", "--data-cores", "2", "--listen",
                      "127.0.0.1:1", "--listen", "[::1]:1", "--set=limits.request_max=100MiB", "--set", "log.file=a=b"),
-                 CLI_RUN, "%s", output.error);
+        CLI_RUN, "%s", output.error);
     cr_expect_eq(config->listeners_count, 2u);
     cr_expect_eq(config->listeners[1].present, PRESENT_CLUSTER);
     cr_expect_eq(config->backend.kind, BACKEND_SERVERS);

@@ -415,7 +415,8 @@ Test(config, data_cores_follow_the_usable_cpus)
     cpu_set_t usable, one;
 
     cr_assert_eq(sched_getaffinity(0, sizeof(usable), &usable), 0);
-    int wanted = CPU_COUNT(&usable) > 65 ? 64 : CPU_COUNT(&usable) > 1 ? CPU_COUNT(&usable) - 1 : 1;
+    int wanted = CPU_COUNT(&usable) > 65 ? 64 : CPU_COUNT(&usable) > 1 ? CPU_COUNT(&usable) - 1
+                                                                       : 1;
     cr_expect_eq(config->cores.data, (uint32_t)wanted);
     cr_expect_eq(config_set_option(config, "cores.data", "7", error, sizeof(error)), STATUS_OK);
     cr_expect_eq(config_set_cpus(config, "1-3", error, sizeof(error)), STATUS_OK);
@@ -425,7 +426,7 @@ Test(config, data_cores_follow_the_usable_cpus)
     config_destroy(&config);
 
     CPU_ZERO(&one);
-    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+    for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)
         if (CPU_ISSET(cpu, &usable))
             CPU_SET(cpu, &one);
     cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
@@ -441,11 +442,14 @@ Test(config, address_is_parsed)
         uint16_t port;
         uint32_t weight;
     } right[] = {
-        {"127.0.0.1:1", "127.0.0.1", 1, 1},       {"[::1]:65535", "::1", 65535, 1}, {"node-1.example_x:6379", "node-1.example_x", 6379, 1},
-        {"h:1 weight=1000", "h", 1, 1000},        {"[fe80::1]:2  weight=3", "fe80::1", 2, 3},
+        {"127.0.0.1:1", "127.0.0.1", 1, 1},
+        {"[::1]:65535", "::1", 65535, 1},
+        {"node-1.example_x:6379", "node-1.example_x", 6379, 1},
+        {"h:1 weight=1000", "h", 1, 1000},
+        {"[fe80::1]:2  weight=3", "fe80::1", 2, 3},
     };
     static const char *const wrong[] = {"", ":", "h", "h:", ":1", "h:0", "h:65536", "h:99999999999999999999", "h:1x", "h:-1", "h: 1", "::1:1", "[::1]", "[::1]1", "[]:1", "[h]:1",
-                                        "[::1:1", "h/x:1", "h:1 ", "h:1 2", "h:1 weight=", "h:1 weight=0", "h:1 weight=1001", "h:1 weight=1 x", "\xc3\xa4:1", "h\t:1"};
+        "[::1:1", "h/x:1", "h:1 ", "h:1 2", "h:1 weight=", "h:1 weight=0", "h:1 weight=1001", "h:1 weight=1 x", "\xc3\xa4:1", "h\t:1"};
     struct config_address address;
     char error[ERROR_BYTES], longest[600];
 

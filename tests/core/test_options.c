@@ -32,9 +32,10 @@ static bool is_text(const struct config_option *option)
 /* A number as a user writes it for this option. */
 static void write_value(const struct config_option *option, int64_t value, char *text, size_t text_bytes)
 {
-    const char *unit = option->type == OPTION_BYTES || option->type == OPTION_POWER_BYTES ? "B" : option->type == OPTION_TIME ? "ns" : "";
+    bool is_bytes = option->type == OPTION_BYTES || option->type == OPTION_POWER_BYTES;
+    const char *unit = option->type == OPTION_TIME ? "ns" : "";
 
-    snprintf(text, text_bytes, "%" PRId64 "%s", value, unit);
+    snprintf(text, text_bytes, "%" PRId64 "%s", value, is_bytes ? "B" : unit);
 }
 
 /* A file whose line 3 sets the option to `value` (YAML); everything else in it is right. */
@@ -56,7 +57,7 @@ static void write_file(const struct config_option *option, const char *value, ch
 
 static enum status load_one(struct config *config, const struct config_option *option, const char *value, char *error, size_t error_bytes)
 {
-    char text[TEXT_BYTES];
+    char text[2 * TEXT_BYTES];
 
     write_file(option, value, text, sizeof(text));
     return config_load_text(config, "test.yaml", text, strlen(text), error, error_bytes);
@@ -119,7 +120,8 @@ static void expect_accepted(const struct config_option *option, const char *valu
 
 Test(options, table_is_well_formed)
 {
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         size_t help = strlen(option->help);
         cr_expect(help > 10 && option->help[help - 1] == '.', "%s.%s: the help is a sentence", section_of(option), option->key);
         cr_expect_eq(option_find(option->section, option->key, strlen(option->key)), option, "%s.%s is there twice", section_of(option), option->key);
@@ -144,7 +146,8 @@ Test(options, default_is_what_the_table_says)
     char error[TEXT_BYTES] = "", got[TEXT_BYTES], parsed[TEXT_BYTES];
 
     cr_assert_eq(config_add_listener(config, "127.0.0.1:9", error, sizeof(error)), STATUS_OK);
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (option->default_text == NULL)
             continue;
         struct config *other = config_create_default();
@@ -164,7 +167,8 @@ Test(options, number_at_the_ends_of_its_range_is_accepted)
 {
     char text[64], formatted[64];
 
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (!has_range(option))
             continue;
         for (int end = 0; end < 2; end++) {
@@ -184,7 +188,8 @@ Test(options, number_beyond_its_range_is_refused)
 {
     char text[64];
 
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (!has_range(option))
             continue;
         write_value(option, option->min - 1, text, sizeof(text));
@@ -203,7 +208,8 @@ Test(options, power_of_two_refuses_what_lies_between)
 {
     char text[64];
 
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (option->type != OPTION_POWER && option->type != OPTION_POWER_BYTES)
             continue;
         for (int64_t power = option->min; power < option->max; power *= 2) {
@@ -219,7 +225,8 @@ Test(options, value_of_the_wrong_kind_is_refused)
 {
     static const char *const wrong[] = {"\"\"", "x", "1.5", "0x10", "1e3", "+1", " 1", "1 ", "1,000", "--1", "٣", "on", "yes", "True", "AUTO", "\"1\\t\""};
 
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (option->type > OPTION_ENUM)
             continue;
         for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -244,7 +251,8 @@ Test(options, choice_accepts_its_words_only)
 {
     static const char *const truths[] = {"false", "true"};
 
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (option->type != OPTION_BOOL && option->type != OPTION_ENUM)
             continue;
         for (int64_t i = 0; i <= option->max; i++) {
@@ -264,7 +272,8 @@ Test(options, text_is_bounded_and_checked)
 {
     char longest[512], value[600];
 
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (!is_text(option))
             continue;
         memset(longest, 'a', sizeof(longest));
@@ -292,7 +301,8 @@ Test(options, value_of_the_wrong_shape_is_refused_in_a_file)
 {
     static const char *const shapes[] = {"{a: 1}", "[[1]]", "", "~", "null", "\"a\\0b\""};
 
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
             struct config *config = config_create_default();
             char error[TEXT_BYTES] = "", place[128];
@@ -307,10 +317,13 @@ Test(options, value_of_the_wrong_shape_is_refused_in_a_file)
 
 Test(options, key_given_twice_is_refused)
 {
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         struct config *config = config_create_default();
         char text[TEXT_BYTES], error[TEXT_BYTES] = "", place[128];
-        const char *value = option->type == OPTION_ADDRESSES ? "[\"a:1\"]" : option->default_text == NULL ? "a:1" : *option->default_text == '\0' ? "\"\"" : option->default_text;
+        const char *value = option->type == OPTION_ADDRESSES ? "[\"a:1\"]" : option->default_text == NULL ? "a:1"
+            : *option->default_text == '\0'                                                               ? "\"\""
+                                                                                                          : option->default_text;
         bool is_list = option_sections[option->section].is_list;
         snprintf(text, sizeof(text), "%s:\n  %s%s: %s\n  %s%s: %s\n", section_of(option), is_list ? "- " : "", option->key, value, is_list ? "  " : "", option->key, value);
         cr_expect_eq(config_load_text(config, "test.yaml", text, strlen(text), error, sizeof(error)), STATUS_INVALID);
@@ -322,7 +335,8 @@ Test(options, key_given_twice_is_refused)
 
 Test(options, unknown_key_lists_what_is_allowed_and_suggests_the_nearest)
 {
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         struct config *config = config_create_default();
         char text[TEXT_BYTES], error[TEXT_BYTES] = "", place[128], nearest[64];
         bool is_list = option_sections[option->section].is_list;
@@ -331,7 +345,8 @@ Test(options, unknown_key_lists_what_is_allowed_and_suggests_the_nearest)
         snprintf(place, sizeof(place), "test.yaml:2: key '%s.%sx': does not exist", section_of(option), option->key);
         snprintf(nearest, sizeof(nearest), "did you mean '%s'?", option->key);
         cr_expect(strncmp(error, place, strlen(place)) == 0 && strstr(error, nearest) != NULL, "%s", error);
-        FOR_EACH_OPTION(other) {
+        FOR_EACH_OPTION(other)
+        {
             if (other->section == option->section)
                 cr_expect(strstr(strstr(error, "allowed: "), other->key) != NULL, "%s is missing in: %s", other->key, error);
         }
@@ -344,7 +359,8 @@ Test(options, unknown_key_lists_what_is_allowed_and_suggests_the_nearest)
 
 Test(options, range_check_notices_what_code_has_set)
 {
-    FOR_EACH_OPTION(option) {
+    FOR_EACH_OPTION(option)
+    {
         if (!has_range(option) || option->max >= UINT32_MAX)
             continue;
         struct config *config = config_create_default();
