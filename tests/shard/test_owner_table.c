@@ -117,6 +117,13 @@ Test(owner_table, core_overloaded_by_one_shard_keeps_it_and_by_more_gives_one)
     }
     measure(now, 4, 2);
     cr_expect_eq(max_slots, min_slots);
+    /* A move that would gain little is not made: one and a half times the shard's slots must lie between the cores. */
+    for (uint32_t extra = 0; extra < 2; extra++) {
+        struct shard uneven[3] = {{.key = 1, .slots_count = 1000}, {.key = 2, .slots_count = 900}, {.key = 3, .owner = 1, .slots_count = (uint16_t)(551 - extra)}};
+        memcpy(now, uneven, sizeof uneven);
+        cr_expect_eq(owner_table_assign(now, 3, uneven, 3, 2), extra);
+        cr_expect_eq(now[1].owner, extra);
+    }
 }
 
 Test(owner_table, cores_gone_release_their_shards)

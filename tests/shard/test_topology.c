@@ -402,6 +402,25 @@ Test(topology, recorded_failover_and_reshard_follow_each_other)
     end();
 }
 
+/* A newcomer listed before a known node at the same address: the key stays with the known one. */
+Test(topology, address_claimed_by_a_newcomer_leaves_the_key_where_it_was)
+{
+    start();
+    uint32_t key = node_key(after, 'a');
+    topology_view_clear(view);
+    uint16_t shard = topology_view_add_shard(view);
+    struct view_node claimant = {.id = "z", .host = "10.0.0.97", .port = 6379, .shard = shard, .is_failed = true};
+    topology_view_add_node(view, &claimant);
+    view_add(view, "ad", 0, 5460);
+    view_add(view, "be", 5461, 10922);
+    view_add(view, "cf", 10923, 16383);
+    advance();
+    check(after, 2);
+    cr_expect_eq(node_key(after, 'a'), key);
+    cr_expect_eq(node_key(after, 'z'), 7);
+    end();
+}
+
 /* Random clusters: failovers, moves, nodes that come and go. Keys stay unique, the since-epochs say exactly when something changed. */
 Test(topology, changes_at_random_keep_the_books)
 {
