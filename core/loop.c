@@ -98,6 +98,7 @@ enum status core_open(struct core *core, uint32_t id, const struct config *confi
                     .msg_ring = config->cores.doorbell != DOORBELL_EVENTFD},
         .entries = config->ring.entries,
         .completions = config->ring.entries * 4 > buffers * 2 ? config->ring.entries * 4 : buffers * 2,
+        .rings_count = shared->cores_count,
         .files_max = is_data_core ? config->limits.clients_per_core + config->limits.links_per_core : config->limits.links_per_core,
     };
     enum status status = ring_open(&core->ring, &options, error, error_bytes);

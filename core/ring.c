@@ -62,14 +62,12 @@ static uint32_t files_limit(uint32_t wanted)
     return room < wanted ? (uint32_t)room : wanted;
 }
 
-static int open_table(struct ring *ring, uint32_t files_wanted)
+static int open_table(struct ring *ring)
 {
-    ring->files_max = files_limit(files_wanted);
     int code = io_uring_register_files_sparse(&ring->uring, ring->files_max);
     if (code < 0)
         return code;
     ring->free_files = alloc_zeroed(ring->files_max * sizeof(*ring->free_files));
-    ring->free_files_count = ring->files_max;
     for (uint32_t i = 0; i < ring->files_max; i++)
         ring->free_files[i] = ring->files_max - 1 - i;
     return 0;
@@ -110,8 +108,14 @@ enum status ring_open(struct ring *ring, const struct ring_options *options, cha
     ring->features = options->allowed;
     ring->features.min_wait = options->allowed.min_wait && (params.features & FEAT_MIN_TIMEOUT) != 0;
     ring->features.msg_ring = options->allowed.msg_ring && op_is_supported(ring, IORING_OP_MSG_RING);
+    uint32_t files = files_limit(options->files_max);
+    /* Plain descriptors are the process's: what one core takes no other has. */
+    if (!ring->features.direct_descriptors && files > files_limit(UINT32_MAX) / options->rings_count)
+        files = files_limit(UINT32_MAX) / options->rings_count;
+    ring->files_max = files;
+    ring->free_files_count = files;
     if (ring->features.direct_descriptors) {
-        code = open_table(ring, options->files_max);
+        code = open_table(ring);
         if (code < 0) {
             explain_failure(-code, release, error, error_bytes);
             io_uring_queue_exit(&ring->uring);
@@ -199,14 +203,15 @@ bool ring_has_work(const struct ring *ring)
 
 enum status ring_install(struct ring *ring, int fd, struct ring_file *file)
 {
-    if (!ring->features.direct_descriptors) {
-        file->number = fd;
-        return STATUS_OK;
-    }
     file->number = -1;
     if (ring->free_files_count == 0) {
         close(fd);
         return STATUS_FULL;
+    }
+    if (!ring->features.direct_descriptors) {
+        file->number = fd;
+        ring->free_files_count--;
+        return STATUS_OK;
     }
     uint32_t place = ring->free_files[ring->free_files_count - 1];
     int code = io_uring_register_files_update(&ring->uring, place, &fd, 1);
@@ -220,8 +225,8 @@ enum status ring_install(struct ring *ring, int fd, struct ring_file *file)
 
 void ring_file_freed(struct ring *ring, struct ring_file file)
 {
-    if (!ring->features.direct_descriptors)
-        return;
     ZG_CHECK(ring->free_files_count < ring->files_max);
-    ring->free_files[ring->free_files_count++] = (uint32_t)file.number;
+    if (ring->features.direct_descriptors)
+        ring->free_files[ring->free_files_count] = (uint32_t)file.number;
+    ring->free_files_count++;
 }

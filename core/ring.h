@@ -44,8 +44,8 @@ struct ring_file {
 struct ring {
     struct io_uring uring;
     struct ring_features features;
-    uint32_t *free_files; /* a stack of free places in the table */
-    uint32_t free_files_count;
+    uint32_t *free_files; /* a stack of free places in the table; NULL without direct descriptors */
+    uint32_t free_files_count; /* sockets that may still be installed, in both cases */
     uint32_t files_max;
     uint64_t submits;
 };
@@ -54,7 +54,8 @@ struct ring_options {
     struct ring_features allowed; /* a feature that is false here is not used */
     uint32_t entries;             /* power of two */
     uint32_t completions;         /* power of two, >= entries */
-    uint32_t files_max;           /* direct descriptors wanted; cut to what the limit of open files allows */
+    uint32_t files_max;           /* sockets wanted; cut to what the limit of open files allows: for each ring with direct descriptors, shared by all rings without */
+    uint32_t rings_count;         /* rings of the process */
 };
 
 /* STATUS_UNSUPPORTED_KERNEL with a text in `error` where the kernel is below 6.1 or a container or sysctl forbids io_uring; STATUS_SYSTEM for anything else. */

@@ -14,20 +14,32 @@
 #include "net/net.h"
 #include "net/socket.h"
 
-static bool has_room(const struct net *net)
+/* How many more clients this core can hold: places in the pool, and in the table of descriptors, of which links keep a share. */
+static uint32_t room(const struct net *net)
 {
     const struct ring *ring = &net->core->ring;
-    /* Links need places in the table too: they have their own share of it. */
-    bool has_file = !ring->features.direct_descriptors || ring->free_files_count > net->core->config->limits.links_per_core / 8 + 1;
-    return has_file && net->clients.live_count < net->clients.objects_max;
+    uint32_t clients = net->clients.objects_max - net->clients.live_count;
+    uint32_t reserve = net->core->config->limits.links_per_core / 8;
+    if (reserve > ring->files_max / 4)
+        reserve = ring->files_max / 4;
+    uint32_t files = ring->free_files_count > reserve ? ring->free_files_count - reserve : 0;
+    return clients < files ? clients : files;
 }
+
+static bool has_room(const struct net *net)
+{
+    return room(net) > 0;
+}
+
+enum { ROOM_FOR_MULTISHOT = 256, HANDOVER_MARGIN = 64 };
 
 static void arm(struct net *net, struct listener *listener)
 {
     if (listener->is_armed || listener->state != LISTENER_ACCEPTING)
         return;
     struct io_uring_sqe *sqe = ring_sqe(&net->core->ring);
-    if (net->core->ring.features.multishot_accept)
+    /* A multishot accept goes on by itself for some time after the last place is taken: near that, one at a time, so that who does not fit waits in the kernel's queue instead of being closed. */
+    if (net->core->ring.features.multishot_accept && room(net) > ROOM_FOR_MULTISHOT)
         io_uring_prep_multishot_accept(sqe, listener->fd, NULL, NULL, SOCK_CLOEXEC);
     else
         io_uring_prep_accept(sqe, listener->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -63,7 +75,7 @@ static uint32_t choose_core(struct net *net)
     uint32_t other = (core->id + 1 + rng_below(&core->rng, cores - 1)) % cores;
     uint64_t own_count = net->clients.live_count;
     uint64_t other_count = metric_read(core->shared->peers[other].metrics, METRIC_clients);
-    return other_count + 1 < own_count + 1 && other_count < core->config->limits.clients_per_core ? other : core->id;
+    return other_count < own_count && other_count + HANDOVER_MARGIN < core->config->limits.clients_per_core ? other : core->id;
 }
 
 static bool hand_over(struct net *net, uint32_t peer, int fd, uint16_t listener)
@@ -114,6 +126,8 @@ static void on_accept(struct core *core, uint64_t user_data, int32_t result, uin
             listener_adopt(net, result, listener->index);
         if (!has_room(net))
             pause_accepting(net, listener);
+        else if (listener->is_armed && room(net) <= ROOM_FOR_MULTISHOT)
+            disarm(net, listener); /* its end arms a single one */
     } else if (result != -ECANCELED && result != -EINTR && result != -EAGAIN && result != -ECONNABORTED) {
         metric_add(core->metrics, METRIC_accept_errors_total, 1);
         core_log(core, LOG_WARNING, "accept_failed", "listener=%s error=\"%s\"", listener->config->address, strerror(-result));

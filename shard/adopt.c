@@ -64,7 +64,7 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
     struct core *core = dispatcher->core;
     const struct topology *former = dispatcher->topology;
     ZG_CHECK(former == NULL || topology->epoch > former->epoch);
-    owner_flush(dispatcher); /* seq_sent of each link counts everything before the change */
+    owner_flush(dispatcher, true); /* seq_sent of each link counts everything before the change */
     if (former == NULL) {
         dispatcher->topology = topology;
     } else {
@@ -80,7 +80,8 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
         dispatcher->overrides_count = 0;
     }
     metric_set(core->metrics, METRIC_topology_epoch, topology->epoch);
-    dispatcher->net->session_env.is_ready = topology->slots_covered > 0;
+    /* Ready with the first whole view, and for good: a slot that is lost later is an error of its own. */
+    dispatcher->net->session_env.is_ready = dispatcher->net->session_env.is_ready || topology_is_complete(topology);
     acknowledge(dispatcher);
 }
 

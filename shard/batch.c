@@ -182,12 +182,6 @@ void batch_flush_one(struct batch *batch, batch_flush_fn flush, void *context)
     flush(context, batch->name, &legs, chain);
 }
 
-void batch_map_flush(struct batch_map *map, batch_flush_fn flush, void *context)
-{
-    while (!list_is_empty(&map->dirty))
-        batch_flush_one(LIST_ENTRY(map->dirty.next, struct batch, dirty), flush, context);
-}
-
 void batch_map_sweep(struct batch_map *map, uint32_t idle_ticks_max)
 {
     bool any = false;

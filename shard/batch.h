@@ -74,8 +74,7 @@ const uint8_t *leg_bytes(const struct leg *leg);
 /* Keeps the bytes of a leg that has to wait before it can be put into a batch. */
 enum status leg_keep(struct core *core, struct leg *leg, const struct leg_source *source) ZG_NODISCARD;
 
-/* Calls `flush` for each batch with legs. */
-void batch_map_flush(struct batch_map *map, batch_flush_fn flush, void *context);
+/* Hands legs and chain of a batch to `flush`, if it has any. */
 void batch_flush_one(struct batch *batch, batch_flush_fn flush, void *context);
 
 /* About once a second: frees the places of batches that had no legs for `idle_ticks_max` sweeps. Rebuilds the table, so that no pointer to a batch may be held. */

@@ -490,7 +490,7 @@ void dispatcher_flush(struct dispatcher *dispatcher)
                 any |= serve_waiters(dispatcher, peer);
         dispatcher->lanes_waiting = any;
     }
-    owner_flush(dispatcher);
+    owner_flush(dispatcher, false);
 }
 
 bool dispatcher_is_idle(const struct dispatcher *dispatcher)

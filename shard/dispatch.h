@@ -118,7 +118,8 @@ void owner_reply(struct net *net, struct link *link, struct leg *leg, const stru
 void owner_lost(struct net *net, struct link *link, struct leg *leg, bool was_sent);
 void owner_progress(struct net *net, struct link *link);
 void owner_gone(struct net *net, struct link *link);
-void owner_flush(struct dispatcher *dispatcher);
+/* Batches to their links; those of links at their maximum wait unless `force`. */
+void owner_flush(struct dispatcher *dispatcher, bool force);
 void owner_expire(struct dispatcher *dispatcher);
 void owner_init(struct dispatcher *dispatcher);
 void owner_fini(struct dispatcher *dispatcher);

@@ -160,10 +160,6 @@ static void flush_batch(void *context, uint64_t name, struct leg_list *legs, str
     struct link *link = link_pool_find(&dispatcher->links, node_key, protocol);
     if (link == NULL && dispatcher_node_address(dispatcher, node_key, &address, &address_bytes))
         link = link_pool_get(&dispatcher->links, node_key, address, address_bytes, protocol, &status);
-    if (link != NULL && link->fifo.count + legs->count > core->config->limits.link_inflight_max) {
-        link = NULL;
-        status = STATUS_FULL;
-    }
     metric_add(core->metrics, METRIC_batches_total, 1);
     metric_add(core->metrics, METRIC_legs_total, legs->count);
     histogram_record(&core->metrics->batch_legs, legs->count, 1);
@@ -176,9 +172,31 @@ static void flush_batch(void *context, uint64_t name, struct leg_list *legs, str
     fail_batch(dispatcher, legs, chain, status);
 }
 
-void owner_flush(struct dispatcher *dispatcher)
+/* The link of a batch has as many legs without a reply as it may: the batch waits, and grows meanwhile. Nobody is refused for it; requests are bounded where they are born. */
+static bool must_hold(struct dispatcher *dispatcher, const struct batch *batch)
 {
-    batch_map_flush(&dispatcher->batches, flush_batch, dispatcher);
+    const struct link *link = link_pool_find(&dispatcher->links, batch_name_node(batch->name), batch_name_protocol(batch->name));
+    return link != NULL && link->fifo.count >= dispatcher->core->config->limits.link_inflight_max;
+}
+
+void owner_flush(struct dispatcher *dispatcher, bool force)
+{
+    struct list_node *dirty = &dispatcher->batches.dirty;
+    struct list_node held;
+    list_init(&held);
+    /* A leg that ends here may fill a batch again; each turn ends legs, so there is a last one. */
+    while (!list_is_empty(dirty)) {
+        struct batch *batch = LIST_ENTRY(dirty->next, struct batch, dirty);
+        if (!force && must_hold(dispatcher, batch)) {
+            list_remove(&batch->dirty);
+            list_push_back(&held, &batch->dirty);
+        } else {
+            batch_flush_one(batch, flush_batch, dispatcher);
+        }
+    }
+    struct list_node *node;
+    while ((node = list_pop_front(&held)) != NULL)
+        list_push_back(dirty, node);
 }
 
 /* Everything meant for a link is put on it, so that its seq_sent counts all that is before a fence. */
@@ -195,7 +213,7 @@ static enum status put_into_batch(struct dispatcher *dispatcher, struct leg *leg
     if (batch == NULL)
         return STATUS_FULL;
     const struct use_case *use_case = &dispatcher->core->config->use_case;
-    if (batch->legs.count >= use_case->batch_max_requests || batch->bytes >= use_case->batch_max_bytes)
+    if ((batch->legs.count >= use_case->batch_max_requests || batch->bytes >= use_case->batch_max_bytes) && !must_hold(dispatcher, batch))
         batch_flush_one(batch, flush_batch, dispatcher);
     if ((leg->flags & LEG_ASKING) != 0) {
         struct leg *asking = pool_get(&dispatcher->net->legs);
