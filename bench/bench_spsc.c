@@ -264,6 +264,6 @@ int main(int arguments_count, char **arguments)
     print_row("mailbox, a message, legs in batches of 16", (struct measurement){.batch = 16, .serve = serve_mailbox, .drive = drive_mailbox}, 2 * messages_count);
     print_row("mailbox, a message, legs in batches of 64", (struct measurement){.batch = 64, .serve = serve_mailbox, .drive = drive_mailbox}, 2 * messages_count);
     print_row("mailbox, a message, batches of 64, 64 B lent",
-              (struct measurement){.batch = 64, .with_bytes = true, .serve = serve_mailbox, .drive = drive_mailbox}, 2 * messages_count);
+        (struct measurement){.batch = 64, .with_bytes = true, .serve = serve_mailbox, .drive = drive_mailbox}, 2 * messages_count);
     return 0;
 }

@@ -14,8 +14,8 @@ struct loans {
     uint32_t *buckets;    /* [capacity]: first entry of the chain */
     uint32_t *peers;      /* [peers_count]: first entry of the peer's list */
     uint32_t peers_count;
-    uint32_t capacity;    /* power of two */
-    uint32_t fresh;       /* entries below were in use at least once */
+    uint32_t capacity; /* power of two */
+    uint32_t fresh;    /* entries below were in use at least once */
     uint32_t free_first;
     uint32_t count;
     uint32_t loans_max;

@@ -58,11 +58,11 @@ struct mailbox;       /* of one core */
 struct mailbox_group; /* of all cores: the lanes and the sleep flags */
 
 struct mailbox_options {
-    uint32_t cores_count;   /* data cores + 1; 2 .. 128 */
-    uint32_t lane_slots;    /* power of two, 64 .. 4,096 */
-    uint32_t returns;       /* reserve per lane, at least 1; one message carries up to 6 returns; lane_slots / 8 is a good value */
-    uint32_t control;       /* reserve per lane, at least 1; lane_slots / 16 is a good value */
-    uint32_t loans_max;     /* the most blocks a core may have lent until their return, and the most returns it may still have to send; 0: 2^20.
+    uint32_t cores_count; /* data cores + 1; 2 .. 128 */
+    uint32_t lane_slots;  /* power of two, 64 .. 4,096 */
+    uint32_t returns;     /* reserve per lane, at least 1; one message carries up to 6 returns; lane_slots / 8 is a good value */
+    uint32_t control;     /* reserve per lane, at least 1; lane_slots / 16 is a good value */
+    uint32_t loans_max;   /* the most blocks a core may have lent until their return, and the most returns it may still have to send; 0: 2^20.
                              * Each belongs to a request in flight or a reply not yet sent, so the limits on those bound it; more is a bug. */
 };
 

@@ -45,19 +45,19 @@ struct slot_loan {
 struct peer {
     _Alignas(MAILBOX_LINE_BYTES) struct lane *out;
     struct lane *in;
-    struct msg *last;         /* reserved last and not lent with; NULL after a publish */
-    struct msg *open_return;  /* an unpublished RETURN that may have room */
+    struct msg *last;        /* reserved last and not lent with; NULL after a publish */
+    struct msg *open_return; /* an unpublished RETURN that may have room */
     uint64_t last_slot;
-    uint64_t reserved;        /* slots reserved so far: the number of the next one */
+    uint64_t reserved; /* slots reserved so far: the number of the next one */
     uint32_t credits_free;
-    uint32_t credits_unsent;  /* taken, request not reserved yet */
-    uint32_t replies_owed;    /* requests taken from the peer and not replied to */
+    uint32_t credits_unsent; /* taken, request not reserved yet */
+    uint32_t replies_owed;   /* requests taken from the peer and not replied to */
     struct slot_fifo returns;
     struct slot_fifo control;
-    struct slot_loan *loans;  /* ring [lane_slots] */
+    struct slot_loan *loans; /* ring [lane_slots] */
     uint32_t loans_first;
     uint32_t loans_count;
-    uint32_t delayed_first;   /* returns that wait for room: indexes into mailbox.delayed, 0 none */
+    uint32_t delayed_first; /* returns that wait for room: indexes into mailbox.delayed, 0 none */
     uint32_t delayed_last;
 };
 
@@ -72,17 +72,17 @@ struct mailbox {
     uint32_t id;
     uint32_t cores_count;
     uint32_t lane_slots;
-    uint32_t next_from;        /* whose lane is looked at first by the next poll */
+    uint32_t next_from; /* whose lane is looked at first by the next poll */
     bool is_polling;
     struct arena *arena;
     mailbox_doorbell_fn doorbell;
     void *doorbell_context;
-    struct core_set dirty;     /* lanes with reserved, unpublished messages */
-    struct core_set lending;   /* lanes with entries in their ring of loans */
-    struct core_set delaying;  /* peers with returns that wait */
-    struct core_set ready;     /* lanes taken from the waker and not seen empty since */
+    struct core_set dirty;    /* lanes with reserved, unpublished messages */
+    struct core_set lending;  /* lanes with entries in their ring of loans */
+    struct core_set delaying; /* peers with returns that wait */
+    struct core_set ready;    /* lanes taken from the waker and not seen empty since */
     struct peer *peers;
-    struct loans loans;        /* until returned */
+    struct loans loans;             /* until returned */
     struct delayed_return *delayed; /* [delayed_capacity], entry 0 not used */
     uint32_t delayed_capacity;
     uint32_t delayed_fresh;

@@ -55,7 +55,7 @@ struct core_state {
     uint32_t held_count;
     bool is_finished;
     uint64_t nonce_next;
-    uint64_t nonce_sum;  /* of legs sent minus replies taken: 0 when all are answered */
+    uint64_t nonce_sum; /* of legs sent minus replies taken: 0 when all are answered */
     uint64_t legs_sent, legs_taken, replies_taken, control_sent, control_taken, control_full, sleeps, kept;
     struct held held[HELD_MAX];
 };
@@ -306,8 +306,8 @@ int main(int arguments_count, char **arguments)
         ZG_CHECK(close(cores[i].wake_fd) == 0);
     }
     printf("race_mailbox: %llu legs, %llu loans kept, %llu control (%llu refused), %llu messages, %llu returns delayed, %llu sleeps, %llu doorbells\n",
-           (unsigned long long)sum.legs_sent, (unsigned long long)sum.kept, (unsigned long long)sum.control_sent, (unsigned long long)sum.control_full,
-           (unsigned long long)stats_sum.published, (unsigned long long)stats_sum.returns_delayed, (unsigned long long)sum.sleeps,
-           (unsigned long long)stats_sum.doorbells);
+        (unsigned long long)sum.legs_sent, (unsigned long long)sum.kept, (unsigned long long)sum.control_sent, (unsigned long long)sum.control_full,
+        (unsigned long long)stats_sum.published, (unsigned long long)stats_sum.returns_delayed, (unsigned long long)sum.sleeps,
+        (unsigned long long)stats_sum.doorbells);
     return 0;
 }
