@@ -19,29 +19,16 @@
 #include <sys/mman.h>
 
 #include "core/alloc.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define ARENA_POISONS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ARENA_POISONS 1
-#endif
-#endif
-#ifdef ARENA_POISONS
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
-#endif
+#include "core/poison.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define BYTES_MAX_MIN MIB
 #define BYTES_MAX_MAX (UINT64_C(64) << 30)
-#define COMMIT_BYTES MIB                   /* address space is made accessible in steps of this */
-#define SMALL_RESERVE_BYTES MIB            /* pages of empty spans that a class of small blocks keeps */
-#define LARGE_RESERVE_BYTES (4 * MIB)      /* and a class of large ones */
-#define TRIM_BYTES_MAX (16 * MIB)          /* one arena_trim gives back about this at most: one or two milliseconds */
-#define RECLAIM_BYTES_MIN MIB              /* what is given back at once where a new span would take the arena above its maximum */
+#define COMMIT_BYTES MIB              /* address space is made accessible in steps of this */
+#define SMALL_RESERVE_BYTES MIB       /* pages of empty spans that a class of small blocks keeps */
+#define LARGE_RESERVE_BYTES (4 * MIB) /* and a class of large ones */
+#define TRIM_BYTES_MAX (16 * MIB)     /* one arena_trim gives back about this at most: one or two milliseconds */
+#define RECLAIM_BYTES_MIN MIB         /* what is given back at once where a new span would take the arena above its maximum */
 
 enum {
     PAGE_SHIFT = 12,
@@ -57,11 +44,11 @@ enum span_state { SPAN_FRESH, SPAN_PARTIAL, SPAN_EMPTY, SPAN_RELEASED, SPAN_FULL
 enum { LISTS_COUNT = SPAN_RELEASED + 1 }; /* spans of the states PARTIAL, EMPTY and RELEASED are in the list of their state */
 
 struct span {
-    struct block *free;      /* free blocks that were in use before */
-    uint32_t next;           /* in the list of its state: an index, or SPAN_NONE */
+    struct block *free; /* free blocks that were in use before */
+    uint32_t next;      /* in the list of its state: an index, or SPAN_NONE */
     uint32_t prev;
-    uint16_t used_count;     /* blocks held */
-    uint16_t carved_count;   /* blocks that were ever in use since the span got its pages */
+    uint16_t used_count;   /* blocks held */
+    uint16_t carved_count; /* blocks that were ever in use since the span got its pages */
     uint8_t state;
     uint32_t resident_pages; /* at most so many pages have been touched */
     uint32_t counted_pages;  /* what its block counts for, where that goes by pages */
@@ -74,7 +61,8 @@ struct span_list {
     uint32_t spans_count;
 };
 
-struct class {
+struct class
+{
     uint8_t *base;       /* of the region */
     struct span *spans;  /* spans_max entries; zero is FRESH */
     uint64_t block_cost; /* bytes that a block counts for; 0: by pages, see span */
@@ -231,14 +219,14 @@ static bool class_commit(struct class *class, uint32_t index)
     uint64_t wanted = ((uint64_t)index + 1) << class->span_shift;
     if (wanted <= class->committed_bytes)
         return true;
-    uint64_t region_bytes = (uint64_t)class->spans_max << class->span_shift;
+    uint64_t region_bytes = (uint64_t) class->spans_max << class->span_shift;
     uint64_t end = (wanted + COMMIT_BYTES - 1) & ~(COMMIT_BYTES - 1);
     if (end > region_bytes)
         end = region_bytes;
     uint8_t *start = class->base + class->committed_bytes;
     if (mprotect(start, end - class->committed_bytes, PROT_READ | PROT_WRITE) != 0)
         return false;
-    ASAN_POISON_MEMORY_REGION(start, end - class->committed_bytes);
+    ZG_POISON(start, end - class->committed_bytes);
     class->committed_bytes = end;
     return true;
 }
@@ -323,7 +311,7 @@ struct arena *arena_create(uint32_t core_id, uint64_t bytes_max)
         struct class *class = &arena->classes[i];
         class->base = arena->base + ((uint64_t)i << arena->region_shift);
         class->spans = (struct span *)(void *)tables;
-        tables += (uint64_t)class->spans_max * sizeof(struct span);
+        tables += (uint64_t) class->spans_max * sizeof(struct span);
     }
     return arena;
 }
@@ -336,7 +324,7 @@ void arena_destroy(struct arena **arena)
         return;
     ZG_CHECK(doomed->bytes_held == 0);
     for (uint32_t i = 0; i < ARENA_CLASSES_COUNT; i++)
-        ASAN_UNPOISON_MEMORY_REGION(doomed->classes[i].base, doomed->classes[i].committed_bytes);
+        ZG_UNPOISON(doomed->classes[i].base, doomed->classes[i].committed_bytes);
     ZG_CHECK(munmap(doomed->base, doomed->reservation_bytes) == 0);
     alloc_free(doomed);
 }
@@ -387,7 +375,7 @@ struct block *arena_get(struct arena *arena, uint32_t data_bytes)
         /* Not read before it is written: reading a page that is not there yet would cost a second fault. */
         block = (struct block *)(void *)(span_base(class, index) + ((size_t)span->carved_count++ << class->block_shift));
     }
-    ASAN_UNPOISON_MEMORY_REGION(block, (size_t)1 << class->block_shift);
+    ZG_UNPOISON(block, (size_t)1 << class->block_shift);
     if (++span->used_count == class->blocks_per_span)
         span_set_state(class, span, SPAN_FULL);
     span->counted_pages = pages;
@@ -424,7 +412,7 @@ void arena_put(struct arena *arena, struct block **block)
     if (--held->refs > 0)
         return;
     struct class *class = &arena->classes[held->class_index];
-    uint64_t offset = (uint64_t)((uintptr_t)held - (uintptr_t)class->base);
+    uint64_t offset = (uint64_t)((uintptr_t)held - (uintptr_t) class->base);
     ZG_CHECK(offset < class->committed_bytes && (offset & ((UINT64_C(1) << class->block_shift) - 1)) == 0);
     struct span *span = &class->spans[offset >> class->span_shift];
     uint64_t cost = class->block_cost != 0 ? class->block_cost : (uint64_t)span->counted_pages << PAGE_SHIFT;
@@ -432,7 +420,7 @@ void arena_put(struct arena *arena, struct block **block)
     arena->bytes_held -= cost;
     held->next = span->free;
     span->free = held;
-    ASAN_POISON_MEMORY_REGION(held->data, ((size_t)1 << class->block_shift) - sizeof(*held));
+    ZG_POISON(held->data, ((size_t)1 << class->block_shift) - sizeof(*held));
     span->used_count--;
     class_settle_span(class, span);
 }

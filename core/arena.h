@@ -20,13 +20,13 @@ enum {
 /* The header of a block; data follows. `next` and `length` belong to whoever holds the block. */
 struct block {
     struct block *next;
-    uint32_t length;   /* bytes of data in use, <= block_capacity() */
-    uint32_t refs;     /* > 0 while held */
+    uint32_t length; /* bytes of data in use, <= block_capacity() */
+    uint32_t refs;   /* > 0 while held */
     uint8_t class_index;
-    uint8_t flags;     /* for the holder: see net/send_queue.h */
+    uint8_t flags; /* for the holder: see net/send_queue.h */
     uint16_t reserved;
-    uint32_t offset;   /* for the holder */
-    uint64_t user;     /* for the holder */
+    uint32_t offset; /* for the holder */
+    uint64_t user;   /* for the holder */
     uint8_t data[];
 };
 _Static_assert(sizeof(struct block) == 32, "the header is half a cache line");

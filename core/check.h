@@ -9,10 +9,10 @@
 /* Prints file, line and the condition to standard error, then aborts. Allocates nothing. */
 __attribute__((noreturn, cold)) void check_failed(const char *file, int line, const char *condition);
 
-#define ZG_CHECK(condition)                                      \
-    do {                                                         \
-        if (__builtin_expect(!(condition), 0))                   \
-            check_failed(__FILE__, __LINE__, #condition);        \
+#define ZG_CHECK(condition) \
+    do { \
+        if (__builtin_expect(!(condition), 0)) \
+            check_failed(__FILE__, __LINE__, #condition); \
     } while (0)
 
 #define ZG_UNREACHABLE() check_failed(__FILE__, __LINE__, "unreachable")

@@ -36,7 +36,11 @@ struct log_ring {
 static _Atomic int level_min = LOG_INFO;
 
 static const char *const level_names[LOG_LEVEL_COUNT] = {
-    [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_NOTICE] = "notice", [LOG_WARNING] = "warning", [LOG_ERROR] = "error",
+    [LOG_DEBUG] = "debug",
+    [LOG_INFO] = "info",
+    [LOG_NOTICE] = "notice",
+    [LOG_WARNING] = "warning",
+    [LOG_ERROR] = "error",
 };
 
 struct line {
@@ -105,7 +109,7 @@ static void line_add_head(struct line *line, const struct log_ring *ring, enum l
     uint32_t second_of_day = (uint32_t)(seconds % 86400);
     struct date date = date_of_day(seconds / 86400);
     line_add(line, "ts=%04llu-%02u-%02uT%02u:%02u:%02u.%03uZ level=%s core=", (unsigned long long)date.year, date.month, date.day, second_of_day / 3600,
-             second_of_day / 60 % 60, second_of_day % 60, (unsigned)(milliseconds % 1000), level_names[level]);
+        second_of_day / 60 % 60, second_of_day % 60, (unsigned)(milliseconds % 1000), level_names[level]);
     if (ring != NULL)
         line_add(line, "%u", ring->core_id);
     else

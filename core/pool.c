@@ -9,20 +9,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define POOL_POISONS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define POOL_POISONS 1
-#endif
-#endif
-#ifdef POOL_POISONS
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
-#endif
+#include "core/poison.h"
 
 enum {
     OBJECTS_MAX = 1 << 24,
@@ -79,7 +66,7 @@ static void pool_grow(struct pool *pool)
     for (uint32_t index = pool_capacity(pool); index-- > first;) {
         struct pool_item *item = pool_item_at(pool, index);
         item->index = index;
-        ASAN_POISON_MEMORY_REGION(pool_body(item), pool_body_bytes(pool));
+        ZG_POISON(pool_body(item), pool_body_bytes(pool));
         pool->free_indexes[pool->free_count++] = index;
     }
 }
@@ -105,7 +92,7 @@ void pool_fini(struct pool *pool)
     ZG_CHECK(pool->live_count == 0);
     ZG_CHECK(pool->free_count == pool_capacity(pool));
     for (uint32_t chunk = 0; chunk < pool->chunks_count; chunk++) {
-        ASAN_UNPOISON_MEMORY_REGION(pool->chunks[chunk], (size_t)pool->object_bytes << pool->chunk_shift);
+        ZG_UNPOISON(pool->chunks[chunk], (size_t)pool->object_bytes << pool->chunk_shift);
         alloc_free(pool->chunks[chunk]);
     }
     alloc_free(pool->chunks);
@@ -141,7 +128,7 @@ static inline struct pool_item *pool_take(struct pool *pool)
     pool->live_count++;
     if (pool->live_count > pool->live_peak)
         pool->live_peak = pool->live_count;
-    ASAN_UNPOISON_MEMORY_REGION(pool_body(item), pool_body_bytes(pool));
+    ZG_UNPOISON(pool_body(item), pool_body_bytes(pool));
     return item;
 }
 
@@ -172,7 +159,7 @@ void pool_put_at(struct pool *pool, void **object)
     item->generation = 0;
     pool->free_indexes[pool->free_count++] = index;
     pool->live_count--;
-    ASAN_POISON_MEMORY_REGION(pool_body(item), pool_body_bytes(pool));
+    ZG_POISON(pool_body(item), pool_body_bytes(pool));
 }
 
 void *pool_resolve(const struct pool *pool, struct pool_handle handle)

@@ -22,18 +22,18 @@ struct pool_handle {
 };
 
 struct pool {
-    const char *name;          /* static storage, for logs and metrics */
-    uint8_t **chunks;          /* chunks_count pointers, room for all from the start */
-    uint32_t *generations;     /* last generation given out, per index; apart from the objects, so that it outlives their bytes */
-    uint32_t *free_indexes;    /* a stack of free_count indexes: last freed first, so that memory stays warm */
-    uint32_t object_bytes;     /* rounded up to 64 where it exceeds 32, otherwise to 8 */
+    const char *name;       /* static storage, for logs and metrics */
+    uint8_t **chunks;       /* chunks_count pointers, room for all from the start */
+    uint32_t *generations;  /* last generation given out, per index; apart from the objects, so that it outlives their bytes */
+    uint32_t *free_indexes; /* a stack of free_count indexes: last freed first, so that memory stays warm */
+    uint32_t object_bytes;  /* rounded up to 64 where it exceeds 32, otherwise to 8 */
     uint32_t objects_max;
-    uint32_t chunk_shift;      /* objects a chunk = 1 << chunk_shift */
+    uint32_t chunk_shift; /* objects a chunk = 1 << chunk_shift */
     uint32_t chunks_count;
     uint32_t free_count;
     uint32_t live_count;
     uint32_t live_peak;
-    uint64_t full_count;       /* how often pool_get found it full */
+    uint64_t full_count; /* how often pool_get found it full */
 };
 
 /* object_bytes >= sizeof(struct pool_item); objects_max in 1..2^24. Allocates only tables; chunks come on demand. */

@@ -13,15 +13,25 @@ struct unit {
     uint64_t factor;
 };
 
-#define KIBI UINT64_C(1024)
-#define KILO UINT64_C(1000)
+#define SECOND_NS UINT64_C(1000000000)
 
 /* From large to small; of two texts of the same length the formatter takes the one that comes first. */
 static const struct unit byte_units[] = {
-    {"GiB", KIBI * KIBI * KIBI}, {"GB", KILO * KILO * KILO}, {"MiB", KIBI * KIBI}, {"MB", KILO * KILO}, {"KiB", KIBI}, {"KB", KILO}, {"B", 1},
+    {"GiB", UINT64_C(1) << 30},
+    {"GB", UINT64_C(1000000000)},
+    {"MiB", UINT64_C(1) << 20},
+    {"MB", UINT64_C(1000000)},
+    {"KiB", UINT64_C(1) << 10},
+    {"KB", UINT64_C(1000)},
+    {"B", 1},
 };
 static const struct unit time_units[] = {
-    {"h", 3600 * KILO * KILO * KILO}, {"m", 60 * KILO * KILO * KILO}, {"s", KILO * KILO * KILO}, {"ms", KILO * KILO}, {"us", KILO}, {"ns", 1},
+    {"h", 3600 * SECOND_NS},
+    {"m", 60 * SECOND_NS},
+    {"s", SECOND_NS},
+    {"ms", SECOND_NS / 1000},
+    {"us", SECOND_NS / 1000000},
+    {"ns", 1},
 };
 
 enum {

@@ -55,9 +55,20 @@ Test(arena, block_of_every_size_is_as_promised)
 Test(arena, small_block_counts_by_its_size_and_large_one_by_what_was_asked)
 {
     struct arena *arena = arena_create(0, 128 * MIB);
-    struct { uint32_t data_bytes; uint64_t held; } const examples[] = {
-        {0, 256}, {224, 256}, {225, 512}, {65536 - 32, 65536}, {65537, 131072}, {600 * 1024, 604 * KIB}, {MIB - 32, MIB}, {MIB - 31, MIB + 4 * KIB},
-        {64 * MIB, 64 * MIB + 4 * KIB}, {128 * MIB - 32, 128 * MIB},
+    struct {
+        uint32_t data_bytes;
+        uint64_t held;
+    } const examples[] = {
+        {0, 256},
+        {224, 256},
+        {225, 512},
+        {65536 - 32, 65536},
+        {65537, 131072},
+        {600 * 1024, 604 * KIB},
+        {MIB - 32, MIB},
+        {MIB - 31, MIB + 4 * KIB},
+        {64 * MIB, 64 * MIB + 4 * KIB},
+        {128 * MIB - 32, 128 * MIB},
     };
     for (size_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
         struct block *block = arena_get(arena, examples[i].data_bytes);

@@ -31,7 +31,9 @@ Test(log, line_in_a_ring_comes_out_as_logfmt)
     struct log_ring *ring = log_ring_create(3, 4096);
     log_write(ring, LOG_INFO, TIME_NS, "link_connected", "node=%s port=%d", "10.0.0.1", 6379);
     log_write(ring, LOG_ERROR, TIME_NS, "stopped", "%s", "");
-    log_write(ring, LOG_WARNING, TIME_NS, "plain", "" "%s", "a=1");
+    log_write(ring, LOG_WARNING, TIME_NS, "plain", ""
+                                                   "%s",
+        "a=1");
     cr_assert_str_eq(drained(ring), "ts=2026-01-02T03:04:05.678Z level=info core=3 event=link_connected node=10.0.0.1 port=6379\n"
                                     "ts=2026-01-02T03:04:05.678Z level=error core=3 event=stopped \n"
                                     "ts=2026-01-02T03:04:05.678Z level=warning core=3 event=plain a=1\n");

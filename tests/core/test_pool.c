@@ -98,7 +98,7 @@ Test(pool, handle_that_never_was_resolves_to_nothing)
     cr_assert_null(pool_resolve(&pool, (struct pool_handle){.value = UINT64_C(1) << 32}), "no chunk yet");
     struct thing *thing = pool_get(&pool);
     static const uint64_t values[] = {0, 1, UINT64_MAX, UINT64_C(1) << 32 | 999999, UINT64_C(1) << 32 | 1000000, UINT64_C(1) << 32 | UINT32_MAX, UINT64_C(1) << 32 | 1,
-                                      UINT64_C(0x1000001) << 32};
+        UINT64_C(0x1000001) << 32};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
         cr_assert_null(pool_resolve(&pool, (struct pool_handle){.value = values[i]}), "%zu", i);
     pool_put(&pool, &thing);

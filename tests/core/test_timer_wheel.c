@@ -183,8 +183,8 @@ Test(timer_wheel, setting_again_moves_the_timer_and_counts_it_once)
 struct actor {
     struct timer timer;
     struct timer_wheel *wheel;
-    struct timer *victim;     /* cancelled where not NULL */
-    uint64_t again_after_ms;  /* 0: not set again; UINT64_MAX: set to the past */
+    struct timer *victim;    /* cancelled where not NULL */
+    uint64_t again_after_ms; /* 0: not set again; UINT64_MAX: set to the past */
     uint32_t fired_count;
 };
 

@@ -17,8 +17,20 @@ struct example {
 Test(units, sizes_in_every_unit_are_parsed)
 {
     static const struct example examples[] = {
-        {"0", 0}, {"0B", 0}, {"0GiB", 0}, {"000", 0}, {"512B", 512}, {"64KiB", 65536}, {"1MiB", 1048576}, {"2GiB", UINT64_C(2147483648)}, {"3KB", 3000}, {"4MB", 4000000},
-        {"5GB", UINT64_C(5000000000)}, {"007B", 7}, {"18446744073709551615B", UINT64_MAX}, {"17179869183GiB", UINT64_MAX - ((UINT64_C(1) << 30) - 1)},
+        {"0", 0},
+        {"0B", 0},
+        {"0GiB", 0},
+        {"000", 0},
+        {"512B", 512},
+        {"64KiB", 65536},
+        {"1MiB", 1048576},
+        {"2GiB", UINT64_C(2147483648)},
+        {"3KB", 3000},
+        {"4MB", 4000000},
+        {"5GB", UINT64_C(5000000000)},
+        {"007B", 7},
+        {"18446744073709551615B", UINT64_MAX},
+        {"17179869183GiB", UINT64_MAX - ((UINT64_C(1) << 30) - 1)},
     };
     for (size_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
         uint64_t bytes = 1;
@@ -30,8 +42,36 @@ Test(units, sizes_in_every_unit_are_parsed)
 Test(units, texts_that_are_no_size_are_refused_and_change_nothing)
 {
     static const char *const texts[] = {
-        "", " ", "B", "KiB", "512", "1", "00001", "-1B", "+1B", " 1B", "1B ", "1 B", "1.5MiB", "1,000B", "64kib", "64KIB", "64K", "64Ki", "64KiBB", "1TiB", "10ms", "0x10B", "1e3B", "1B\n",
-        "18446744073709551616B", "18446744073709551616", "99999999999999999999999999B", "17179869184GiB", "18446744073709552KB", "\xc2\xb2\x42",
+        "",
+        " ",
+        "B",
+        "KiB",
+        "512",
+        "1",
+        "00001",
+        "-1B",
+        "+1B",
+        " 1B",
+        "1B ",
+        "1 B",
+        "1.5MiB",
+        "1,000B",
+        "64kib",
+        "64KIB",
+        "64K",
+        "64Ki",
+        "64KiBB",
+        "1TiB",
+        "10ms",
+        "0x10B",
+        "1e3B",
+        "1B\n",
+        "18446744073709551616B",
+        "18446744073709551616",
+        "99999999999999999999999999B",
+        "17179869184GiB",
+        "18446744073709552KB",
+        "\xc2\xb2\x42",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         uint64_t bytes = 77;
@@ -43,8 +83,16 @@ Test(units, texts_that_are_no_size_are_refused_and_change_nothing)
 Test(units, times_in_every_unit_are_parsed)
 {
     static const struct example examples[] = {
-        {"0", 0}, {"0us", 0}, {"250ns", 250}, {"5us", 5000}, {"10ms", 10000000}, {"3s", UINT64_C(3000000000)}, {"2m", UINT64_C(120000000000)}, {"1h", UINT64_C(3600000000000)},
-        {"18446744073709551615ns", UINT64_MAX}, {"5124095h", UINT64_C(5124095) * 3600 * 1000000000},
+        {"0", 0},
+        {"0us", 0},
+        {"250ns", 250},
+        {"5us", 5000},
+        {"10ms", 10000000},
+        {"3s", UINT64_C(3000000000)},
+        {"2m", UINT64_C(120000000000)},
+        {"1h", UINT64_C(3600000000000)},
+        {"18446744073709551615ns", UINT64_MAX},
+        {"5124095h", UINT64_C(5124095) * 3600 * 1000000000},
     };
     for (size_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
         uint64_t ns = 1;
@@ -56,7 +104,27 @@ Test(units, times_in_every_unit_are_parsed)
 Test(units, texts_that_are_no_time_are_refused_and_change_nothing)
 {
     static const char *const texts[] = {
-        "", "ns", "5", "1000", "-1s", "+1s", "1 s", " 1s", "1s ", "1.5s", "1S", "1MS", "1min", "1hour", "1d", "1msec", "1h30m", "64KiB", "5124096h", "18446744073709551616ns", "18446744074s",
+        "",
+        "ns",
+        "5",
+        "1000",
+        "-1s",
+        "+1s",
+        "1 s",
+        " 1s",
+        "1s ",
+        "1.5s",
+        "1S",
+        "1MS",
+        "1min",
+        "1hour",
+        "1d",
+        "1msec",
+        "1h30m",
+        "64KiB",
+        "5124096h",
+        "18446744073709551616ns",
+        "18446744074s",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         uint64_t ns = 77;
@@ -68,11 +136,27 @@ Test(units, texts_that_are_no_time_are_refused_and_change_nothing)
 Test(units, formatted_text_is_the_shortest_exact_form)
 {
     static const struct example sizes[] = {
-        {"0", 0}, {"1B", 1}, {"1023B", 1023}, {"1KiB", 1024}, {"1KB", 1000}, {"1024KB", 1024000}, {"10KiB", 10240}, {"64MiB", UINT64_C(64) << 20}, {"1536MiB", UINT64_C(1536) << 20}, {"1GB", 1000000000},
-        {"17179869183GiB", UINT64_C(17179869183) << 30}, {"18446744073709551615B", UINT64_MAX},
+        {"0", 0},
+        {"1B", 1},
+        {"1023B", 1023},
+        {"1KiB", 1024},
+        {"1KB", 1000},
+        {"1024KB", 1024000},
+        {"10KiB", 10240},
+        {"64MiB", UINT64_C(64) << 20},
+        {"1536MiB", UINT64_C(1536) << 20},
+        {"1GB", 1000000000},
+        {"17179869183GiB", UINT64_C(17179869183) << 30},
+        {"18446744073709551615B", UINT64_MAX},
     };
     static const struct example times[] = {
-        {"0", 0}, {"1ns", 1}, {"1500us", 1500000}, {"500ms", 500000000}, {"90s", UINT64_C(90000000000)}, {"1m", UINT64_C(60000000000)}, {"1h", UINT64_C(3600000000000)},
+        {"0", 0},
+        {"1ns", 1},
+        {"1500us", 1500000},
+        {"500ms", 500000000},
+        {"90s", UINT64_C(90000000000)},
+        {"1m", UINT64_C(60000000000)},
+        {"1h", UINT64_C(3600000000000)},
         {"18446744073709551615ns", UINT64_MAX},
     };
     char text[UNITS_TEXT_MAX];
