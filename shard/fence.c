@@ -1,16 +1,21 @@
 /*
- * Owns the fences of one core: which keys and slots new legs may not pass now, on which links and redirected legs that depends, and the legs that wait.
+ * Owns the fences of one core: which keys and slots new legs may not pass now, on which links and redirected legs that depends, and the
+ * legs that wait.
  *
  *   key fence      new legs of one key wait in it            up while a dependency or a hold is left
  *   slot           `whole`: the fence of the whole slot      up while a dependency or a hold is left
- *                  whole.waiters: new legs behind it, and legs with several keys behind key fences, with everything for the slot that came after them
- *                  again, first: redirected legs that may not go yet, because others of the slot are out at another node
+ *                  whole.waiters: new legs behind it, and legs with several keys behind key fences, with everything for the slot that
+ *                  came after them again, first: redirected legs that may not go yet, because others of the slot are out at another
+ *                  node
  *
  * A slot is here while it has anything of these, or a key fence. Order rests on the following:
- *  - Nothing is added to the waiters of a key fence while whole.waiters is not empty or `whole` is up: so what waits in a key fence is older than what waits in its slot. A key fence that ends under
- *    a slot fence therefore puts its waiters in front of those of the slot, and whole.waiters moves only when no key fence of the slot is left.
- *  - All redirected legs of a slot that are out are out at one node, so they come back in the order in which they were sent. A leg that comes back from there (`again`) is older than any that could not go while it was
- *    out (`first`): it goes first. A leg after a pause goes last: the others were sent before it was told to come again. When none is out any more, both become one queue in this order, and the next can go.
+ *  - Nothing is added to the waiters of a key fence while whole.waiters is not empty or `whole` is up: so what waits in a key fence is
+ *    older than what waits in its slot. A key fence that ends under a slot fence therefore puts its waiters in front of those of the
+ *    slot, and whole.waiters moves only when no key fence of the slot is left.
+ *  - All redirected legs of a slot that are out are out at one node, so they come back in the order in which they were sent. A leg that
+ *    comes back from there (`again`) is older than any that could not go while it was out (`first`): it goes first. A leg after a pause
+ *    goes last: the others were sent before it was told to come again. When none is out any more, both become one queue in this order,
+ *    and the next can go.
  *  - What ends is put into the list `ready` and worked off by drain(), which does not nest: so callbacks may call everything here.
  */
 #include "shard/fence.h"
@@ -45,19 +50,19 @@ struct fence {
     struct list_node ready;        /* state.ready while it has something to do */
     struct list_node dependencies; /* fence_dependency.of_fence */
     struct fence_at_slot *at_slot;
-    struct fence *hash_next;       /* key fences */
+    struct fence *hash_next; /* key fences */
     struct waiter_queue waiters;
-    uint32_t key_hash;             /* 0: the `whole` of a slot */
-    uint32_t holds_count;          /* redirected legs without an outcome, waiting ones included */
-    bool is_emitting;              /* a waiter's callback is running: new arrivals are behind it */
+    uint32_t key_hash;    /* 0: the `whole` of a slot */
+    uint32_t holds_count; /* redirected legs without an outcome, waiting ones included */
+    bool is_emitting;     /* a waiter's callback is running: new arrivals are behind it */
 };
 
 struct fence_at_slot {
-    struct fence whole;            /* first: so that a `whole` and its slot are one address */
+    struct fence whole; /* first: so that a `whole` and its slot are one address */
     struct waiter_queue again;
     struct waiter_queue first;
-    uint64_t target;               /* the node where the legs counted by out_count are */
-    uint32_t out_count;            /* redirected legs that are sent and have no outcome; paused and waiting ones are not counted */
+    uint64_t target;    /* the node where the legs counted by out_count are */
+    uint32_t out_count; /* redirected legs that are sent and have no outcome; paused and waiting ones are not counted */
     uint32_t key_fences_count;
     uint16_t slot;
 };
@@ -65,7 +70,7 @@ struct fence_at_slot {
 struct fence_dependency {
     struct pool_item item;
     struct list_node of_fence;
-    struct list_node of_link;      /* by seq, ascending */
+    struct list_node of_link; /* by seq, ascending */
     struct fence *fence;
     struct fence_link *link;
     uint64_t seq;
@@ -92,10 +97,7 @@ struct fence_state {
     struct fence_link *link_buckets[LINK_BUCKETS_COUNT];
 };
 
-static inline bool queue_is_empty(const struct waiter_queue *queue)
-{
-    return !queue->head;
-}
+static inline bool queue_is_empty(const struct waiter_queue *queue) { return !queue->head; }
 
 static void queue_push(struct waiter_queue *queue, struct fence_waiter *waiter)
 {
@@ -128,10 +130,7 @@ static void queue_prepend(struct waiter_queue *queue, struct waiter_queue *front
     front->head = NULL;
 }
 
-static inline bool fence_is_up(const struct fence *fence)
-{
-    return fence->holds_count > 0 || !list_is_empty(&fence->dependencies);
-}
+static inline bool fence_is_up(const struct fence *fence) { return fence->holds_count > 0 || !list_is_empty(&fence->dependencies); }
 
 /* New legs of the slot, whatever their key, go to the end of whole.waiters. */
 static inline bool slot_is_blocked(const struct fence_at_slot *at_slot)
@@ -139,10 +138,7 @@ static inline bool slot_is_blocked(const struct fence_at_slot *at_slot)
     return fence_is_up(&at_slot->whole) || !queue_is_empty(&at_slot->whole.waiters) || at_slot->whole.is_emitting;
 }
 
-static inline enum fence_scope scope_of(enum fence_scope scope, uint32_t key_hash)
-{
-    return key_hash == 0 ? FENCE_SLOT : scope;
-}
+static inline enum fence_scope scope_of(enum fence_scope scope, uint32_t key_hash) { return key_hash == 0 ? FENCE_SLOT : scope; }
 
 static struct fence **key_bucket(struct fence_state *state, uint16_t slot, uint32_t key_hash)
 {
@@ -188,7 +184,8 @@ static void fence_end(struct fence_table *table, struct fence *fence)
 
 static bool slot_is_unused(const struct fence_at_slot *at_slot)
 {
-    return !slot_is_blocked(at_slot) && at_slot->key_fences_count == 0 && at_slot->out_count == 0 && queue_is_empty(&at_slot->again) && queue_is_empty(&at_slot->first);
+    return !slot_is_blocked(at_slot) && at_slot->key_fences_count == 0 && at_slot->out_count == 0 && queue_is_empty(&at_slot->again) &&
+        queue_is_empty(&at_slot->first);
 }
 
 static void slot_destroy(struct fence_table *table, struct fence_at_slot *at_slot)
@@ -224,7 +221,8 @@ static void fence_discard_unused(struct fence_table *table, struct fence *fence)
 }
 
 /* The fence, made where there is none (*is_new); NULL where there is no room for it. */
-static struct fence *find_or_create_fence(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, bool *is_new)
+static struct fence *find_or_create_fence(
+    struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, bool *is_new)
 {
     struct fence_state *state = table->state;
     struct fence *fence = find_fence(state, scope, slot, key_hash);
@@ -396,7 +394,8 @@ static void work_slot(struct fence_table *table, struct fence_at_slot *at_slot)
         slot_destroy(table, at_slot);
 }
 
-/* Works off what is ready. Called from within a callback it does nothing: the outer call goes on. Each round ends a fence, or lets a leg go. */
+/* Works off what is ready. Called from within a callback it does nothing: the outer call goes on. Each round ends a fence, or lets a
+ * leg go. */
 static void drain(struct fence_table *table)
 {
     struct fence_state *state = table->state;
@@ -434,13 +433,19 @@ void fence_table_init(struct fence_table *table, uint32_t waiters_max, uint32_t 
 {
     ZG_CHECK(waiters_max >= 1 && waiters_max <= WAITERS_LIMIT && fences_max >= 1 && fences_max <= FENCES_LIMIT);
     ZG_CHECK(ops && ops->emit && ops->emit_redirect && ops->target_of);
-    *table = (struct fence_table){.ops = ops, .context = context, .waiters_max = waiters_max, .fences_max = fences_max, .dependencies_max = fences_max * DEPENDENCIES_PER_FENCE};
+    *table = (struct fence_table){.ops = ops,
+        .context = context,
+        .waiters_max = waiters_max,
+        .fences_max = fences_max,
+        .dependencies_max = fences_max * DEPENDENCIES_PER_FENCE};
     struct fence_state *state = alloc_zeroed(sizeof *state);
     table->state = state;
-    pool_init(&state->slots, "fence slots", sizeof(struct fence_at_slot), fences_max < FENCE_SLOTS_COUNT ? fences_max : FENCE_SLOTS_COUNT);
+    pool_init(
+        &state->slots, "fence slots", sizeof(struct fence_at_slot), fences_max < FENCE_SLOTS_COUNT ? fences_max : FENCE_SLOTS_COUNT);
     pool_init(&state->keys, "fences", sizeof(struct fence), fences_max);
     pool_init(&state->dependencies, "fence dependencies", sizeof(struct fence_dependency), table->dependencies_max);
-    pool_init(&state->links, "fence links", sizeof(struct fence_link), table->dependencies_max < LINKS_MAX ? table->dependencies_max : LINKS_MAX);
+    pool_init(&state->links, "fence links", sizeof(struct fence_link),
+        table->dependencies_max < LINKS_MAX ? table->dependencies_max : LINKS_MAX);
     list_init(&state->all);
     list_init(&state->ready);
     uint32_t buckets_count = 64;
@@ -497,7 +502,8 @@ enum fence_verdict fence_admit(struct fence_table *table, uint16_t slot, uint32_
     return fence ? wait_in(table, &fence->waiters, waiter) : FENCE_PASS;
 }
 
-enum fence_verdict fence_raise(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, uint64_t link_key, uint64_t link_seq, uint64_t answered_seq)
+enum fence_verdict fence_raise(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, uint64_t link_key,
+    uint64_t link_seq, uint64_t answered_seq)
 {
     ZG_CHECK(slot < FENCE_SLOTS_COUNT && scope != FENCE_NONE);
     if (answered_seq >= link_seq)
@@ -535,7 +541,8 @@ static struct fence *raise_for(struct fence_table *table, const struct fence_red
 {
     bool is_new;
     ZG_CHECK(redirect->slot < FENCE_SLOTS_COUNT && redirect->scope != FENCE_NONE);
-    struct fence *fence = find_or_create_fence(table, scope_of(redirect->scope, redirect->key_hash), redirect->slot, redirect->key_hash, &is_new);
+    struct fence *fence =
+        find_or_create_fence(table, scope_of(redirect->scope, redirect->key_hash), redirect->slot, redirect->key_hash, &is_new);
     if (!fence)
         return NULL;
     const bool was_up = fence_is_up(fence);
@@ -549,12 +556,14 @@ static struct fence *raise_for(struct fence_table *table, const struct fence_red
 }
 
 /* The leg has held `held` as `hold` says, and now goes to a node or waits for it. */
-static enum fence_verdict leave(struct fence_table *table, const struct fence_redirect *redirect, enum hold hold, struct fence_waiter *leg)
+static enum fence_verdict leave(
+    struct fence_table *table, const struct fence_redirect *redirect, enum hold hold, struct fence_waiter *leg)
 {
     ZG_CHECK(redirect->slot < FENCE_SLOTS_COUNT);
     struct fence_at_slot *at_slot = table->state->at_slot[redirect->slot];
     const uint32_t others_out = at_slot ? at_slot->out_count - (hold == HOLD_OUT ? 1u : 0u) : 0;
-    const bool must_wait = at_slot && (!queue_is_empty(&at_slot->again) || !queue_is_empty(&at_slot->first) || (others_out > 0 && at_slot->target != redirect->target));
+    const bool must_wait = at_slot &&
+        (!queue_is_empty(&at_slot->again) || !queue_is_empty(&at_slot->first) || (others_out > 0 && at_slot->target != redirect->target));
     if (must_wait && table->waiters_count >= table->waiters_max)
         return full(table);
     struct fence *fence = raise_for(table, redirect);
@@ -633,7 +642,8 @@ void fence_link_answered(struct fence_table *table, uint64_t link_key, uint64_t 
 }
 
 /* Moves the expired ones of a queue to `expired`. Returns how many. */
-static uint32_t take_expired(struct waiter_queue *queue, bool (*is_expired)(void *context, const struct fence_waiter *waiter), void *context, struct waiter_queue *expired)
+static uint32_t take_expired(struct waiter_queue *queue, bool (*is_expired)(void *context, const struct fence_waiter *waiter),
+    void *context, struct waiter_queue *expired)
 {
     uint32_t taken = 0;
     struct waiter_queue kept = {0};
@@ -647,7 +657,8 @@ static uint32_t take_expired(struct waiter_queue *queue, bool (*is_expired)(void
     return taken;
 }
 
-uint32_t fence_expire(struct fence_table *table, bool (*is_expired)(void *context, const struct fence_waiter *waiter), void (*expired)(void *context, struct fence_waiter *waiter, bool redirected), void *context)
+uint32_t fence_expire(struct fence_table *table, bool (*is_expired)(void *context, const struct fence_waiter *waiter),
+    void (*expired)(void *context, struct fence_waiter *waiter, bool redirected), void *context)
 {
     struct fence_state *state = table->state;
     struct waiter_queue plain = {0};
@@ -662,7 +673,8 @@ uint32_t fence_expire(struct fence_table *table, bool (*is_expired)(void *contex
         if (fence != &at_slot->whole)
             continue;
         /* They count as out until they are released, as if they had been sent. */
-        const uint32_t legs = take_expired(&at_slot->again, is_expired, context, &redirected) + take_expired(&at_slot->first, is_expired, context, &redirected);
+        const uint32_t legs = take_expired(&at_slot->again, is_expired, context, &redirected) +
+            take_expired(&at_slot->first, is_expired, context, &redirected);
         at_slot->out_count += legs;
         taken += legs;
     }

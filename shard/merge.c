@@ -1,6 +1,7 @@
 /*
- * Owns what is known so far about a split request, on the core that holds the request. BY_KEY keeps the elements of each part's reply in the order of that part's keys; merge_write walks the request's keys and takes the next
- * element of the key's part, whose end the reply scanner finds: so elements may be anything, nested or null, and no index of elements is kept.
+ * Owns what is known so far about a split request, on the core that holds the request. BY_KEY keeps the elements of each part's reply
+ * in the order of that part's keys; merge_write walks the request's keys and takes the next element of the key's part, whose end the
+ * reply scanner finds: so elements may be anything, nested or null, and no index of elements is kept.
  */
 #include "shard/merge.h"
 
@@ -41,12 +42,10 @@ static void fail(struct merge *merge, const uint8_t *text, uint32_t length)
     merge->error[length] = '\0';
 }
 
-static void fail_text(struct merge *merge, const char *text)
-{
-    fail(merge, (const uint8_t *)text, (uint32_t)strlen(text));
-}
+static void fail_text(struct merge *merge, const char *text) { fail(merge, (const uint8_t *)text, (uint32_t)strlen(text)); }
 
-/* Reads the first line of a reply as type and number: ":12\r\n", "*3\r\n", "!21\r\n". *used: its bytes. False: no number, or none that fits. */
+/* Reads the first line of a reply as type and number: ":12\r\n", "*3\r\n", "!21\r\n". *used: its bytes. False: no number, or none that
+ * fits. */
 static bool read_number_line(const uint8_t *reply, uint32_t length, int64_t *number, uint32_t *used)
 {
     uint32_t at = 1;
@@ -95,7 +94,8 @@ static bool elements_fit(const uint8_t *bytes, uint32_t length, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         struct resp_reply_state state = {0};
         uint32_t consumed = 0;
-        if (position >= length || resp_scan_reply(&state, bytes + position, length - position, &consumed) != RESP_DONE || state.type == '>')
+        if (position >= length || resp_scan_reply(&state, bytes + position, length - position, &consumed) != RESP_DONE ||
+            state.type == '>')
             return false;
         position += consumed;
     }
@@ -106,7 +106,8 @@ static void take_elements(struct merge *merge, struct merge_part *part, const ui
 {
     int64_t count = 0;
     uint32_t used = 0;
-    if (reply[0] != '*' || !read_number_line(reply, length, &count, &used) || count != (int64_t)part->keys_count || !elements_fit(reply + used, length - used, part->keys_count)) {
+    if (reply[0] != '*' || !read_number_line(reply, length, &count, &used) || count != (int64_t)part->keys_count ||
+        !elements_fit(reply + used, length - used, part->keys_count)) {
         fail_text(merge, unexpected_text);
         return;
     }
@@ -127,7 +128,8 @@ static void take_integer(struct merge *merge, const struct merge_part *part, con
     int64_t value = 0;
     uint32_t used = 0;
     /* What is counted are keys: more than were named, or less than none, is not an answer to the question. */
-    if (reply[0] != ':' || !read_number_line(reply, length, &value, &used) || used != length || value < 0 || value > (int64_t)part->keys_count)
+    if (reply[0] != ':' || !read_number_line(reply, length, &value, &used) || used != length || value < 0 ||
+        value > (int64_t)part->keys_count)
         fail_text(merge, unexpected_text);
     else
         merge->sum += value;
@@ -175,17 +177,10 @@ void merge_part_reply(struct merge *merge, uint32_t part_index, const uint8_t *r
     if (merge->is_failed || take_error(merge, reply, length))
         return;
     switch (merge->kind) {
-    case MERGE_BY_KEY:
-        take_elements(merge, part, reply, length);
-        return;
-    case MERGE_SUM:
-        take_integer(merge, part, reply, length);
-        return;
-    case MERGE_ALL_OK:
-        take_ok(merge, reply, length);
-        return;
-    case MERGE_NONE:
-        break;
+    case MERGE_BY_KEY: take_elements(merge, part, reply, length); return;
+    case MERGE_SUM: take_integer(merge, part, reply, length); return;
+    case MERGE_ALL_OK: take_ok(merge, reply, length); return;
+    case MERGE_NONE: break;
     }
     ZG_UNREACHABLE();
 }
@@ -226,7 +221,8 @@ void merge_write(struct merge *merge, struct resp_writer *writer)
 
 void merge_reset(struct merge *merge)
 {
-    if (merge->parts_capacity * sizeof *merge->parts + merge->keys_capacity * sizeof *merge->part_of_key + merge->bytes_capacity > MERGE_KEEP_BYTES)
+    if (merge->parts_capacity * sizeof *merge->parts + merge->keys_capacity * sizeof *merge->part_of_key + merge->bytes_capacity >
+        MERGE_KEEP_BYTES)
         merge_fini(merge);
     merge->parts_count = 0;
     merge->parts_done = 0;

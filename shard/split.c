@@ -1,5 +1,6 @@
 /*
- * Divides a command by slot in three passes over its keys: find the part of each key and count, lay the parts out one behind the other, copy the arguments. Pure but for the scratch memory of the splitter, which belongs to one core.
+ * Divides a command by slot in three passes over its keys: find the part of each key and count, lay the parts out one behind the other,
+ * copy the arguments. Pure but for the scratch memory of the splitter, which belongs to one core.
  */
 #include "shard/split.h"
 
@@ -18,7 +19,8 @@ struct layout {
     uint32_t step;
 };
 
-/* Room for `needed` elements: doubled, so that a steady load allocates nothing; given back where the last command was much larger than usual. Contents are lost. */
+/* Room for `needed` elements and half as many again, so that a steady load allocates nothing; given back where the last command was much larger than
+ * usual. Contents are lost. */
 static void *scratch_resize(void *memory, uint32_t *capacity, uint64_t needed, size_t element_bytes)
 {
     const bool is_excessive = *capacity * (uint64_t)element_bytes > SPLIT_KEEP_BYTES && *capacity / 4 > needed;
@@ -44,10 +46,7 @@ static uint32_t digits_count(uint32_t value)
 }
 
 /* Bytes of "$3\r\nabc\r\n". */
-static uint64_t bulk_bytes(uint32_t length)
-{
-    return 1 + digits_count(length) + 2 + (uint64_t)length + 2;
-}
+static uint64_t bulk_bytes(uint32_t length) { return 1 + digits_count(length) + 2 + (uint64_t)length + 2; }
 
 /* Writes "*12\r\n" or "$12\r\n"; returns how many bytes. */
 static uint32_t put_header(uint8_t *at, char type, uint32_t value)
@@ -77,7 +76,8 @@ static uint32_t put_bulk(uint8_t *at, const uint8_t *bytes, uint32_t length)
 static enum status find_layout(const struct command *command, const struct command_args *args, struct layout *layout)
 {
     const struct key_spec *spec = &command->key_specs[0];
-    ZG_CHECK(command->key_specs_count == 1 && spec->begin == BEGIN_INDEX && spec->index == 1 && spec->find == FIND_RANGE && spec->last == -1 && spec->limit == 0 && spec->step >= 1);
+    ZG_CHECK(command->key_specs_count == 1 && spec->begin == BEGIN_INDEX && spec->index == 1 && spec->find == FIND_RANGE &&
+        spec->last == -1 && spec->limit == 0 && spec->step >= 1);
     const uint32_t step = (uint32_t)spec->step;
     if (args->count < 1 + step || (args->count - 1) % step != 0)
         return STATUS_INVALID;
@@ -163,7 +163,8 @@ static void reserve_keys(struct splitter *splitter, uint32_t keys_count, uint32_
 
 static void plan_set(const struct splitter *splitter, const struct layout *layout, uint32_t parts_count, struct split_plan *plan)
 {
-    *plan = (struct split_plan){.parts = splitter->parts, .parts_count = parts_count, .part_of_key = splitter->part_of_key, .keys_count = layout->keys_count};
+    *plan = (struct split_plan){
+        .parts = splitter->parts, .parts_count = parts_count, .part_of_key = splitter->part_of_key, .keys_count = layout->keys_count};
 }
 
 /* Reads "*12\r\n" or "$12\r\n" at *position. The bytes were scanned before, so this need not say what is wrong with them. */
@@ -225,7 +226,8 @@ void splitter_fini(struct splitter *splitter)
     *splitter = (struct splitter){0};
 }
 
-enum status split_by_slot(struct splitter *splitter, const struct command *command, const struct command_args *args, split_slot_fn slot_of, void *context, struct split_plan *plan)
+enum status split_by_slot(struct splitter *splitter, const struct command *command, const struct command_args *args,
+    split_slot_fn slot_of, void *context, struct split_plan *plan)
 {
     struct layout layout;
     ZG_CHECK(splitter->part_of_slot);
@@ -238,12 +240,14 @@ enum status split_by_slot(struct splitter *splitter, const struct command *comma
     return parts_count == 1 ? STATUS_OK : generate(splitter, &layout, parts_count, plan);
 }
 
-enum status split_part_single_keys(struct splitter *splitter, const struct command *command, const uint8_t *bytes, uint32_t length, uint16_t slot, struct split_plan *plan)
+enum status split_part_single_keys(struct splitter *splitter, const struct command *command, const uint8_t *bytes, uint32_t length,
+    uint16_t slot, struct split_plan *plan)
 {
     struct command_args args;
     struct layout layout;
     ZG_CHECK(splitter->part_of_slot && slot < SPLIT_SLOTS_COUNT);
-    ZG_CHECK(!splitter->bytes || bytes + length <= splitter->bytes || bytes >= splitter->bytes + splitter->bytes_capacity); /* they would be overwritten while they are read */
+    ZG_CHECK(!splitter->bytes || bytes + length <= splitter->bytes ||
+        bytes >= splitter->bytes + splitter->bytes_capacity); /* they would be overwritten while they are read */
     if (!read_args(splitter, bytes, length, &args))
         return STATUS_INVALID;
     enum status status = find_layout(command, &args, &layout);

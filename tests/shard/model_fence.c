@@ -1,12 +1,15 @@
 /*
- * Model-based random test of shard/fence: connections send legs through a fence table to simulated nodes; slots migrate, move and keys move meanwhile, links die, legs expire, the table is at times tiny. Checked are:
- * the effects on each key happen in the order in which each connection sent them; every leg has exactly one outcome; nothing waits once all links are drained; the maxima hold.
+ * Model-based random test of shard/fence: connections send legs through a fence table to simulated nodes; slots migrate, move and keys
+ * move meanwhile, links die, legs expire, the table is at times tiny. Checked are: the effects on each key happen in the order in which
+ * each connection sent them; every leg has exactly one outcome; nothing waits once all links are drained; the maxima hold.
  *
  *   model_fence [seed]        the seed is printed; the same seed gives the same run
  *
  * What the gateway cannot order, and the model therefore does not ask for:
- *  - a slot comes back to a node only when that node has answered all commands for it from before, and the answers have arrived: so not within one round trip;
- *  - a leg that is repeated after TRYAGAIN or a lost link may take effect after legs that had been sent before it came back (not after later ones).
+ *  - a slot comes back to a node only when that node has answered all commands for it from before, and the answers have arrived: so not
+ *    within one round trip;
+ *  - a leg that is repeated after TRYAGAIN or a lost link may take effect after legs that had been sent before it came back (not after
+ *    later ones).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,17 +39,17 @@ enum {
 enum reply { REPLY_OK, REPLY_MOVED, REPLY_ASK, REPLY_TRYAGAIN };
 
 struct leg {
-    int padding;                 /* the link is not the first member, as in the real leg */
-    struct fence_waiter *next;   /* of the fence */
+    int padding;               /* the link is not the first member, as in the real leg */
+    struct fence_waiter *next; /* of the fence */
     int connection, slot, keys_count, attempts, target;
     int keys[LEG_KEYS];
-    uint32_t seq[LEG_KEYS];      /* of (connection, key) */
-    uint32_t exempt[LEG_KEYS];   /* may be overtaken by what was sent up to here */
+    uint32_t seq[LEG_KEYS];    /* of (connection, key) */
+    uint32_t exempt[LEG_KEYS]; /* may be overtaken by what was sent up to here */
     enum fence_scope held;
     enum reply reply;
     int reply_node;
     bool is_live, is_waiting, is_asking, is_retryable, is_paused;
-    uint64_t expires_at;         /* step */
+    uint64_t expires_at; /* step */
 };
 
 struct link {
@@ -74,32 +77,21 @@ struct world {
     bool is_ending;
     bool is_reentrant;
     /* Events, so that a run that tests nothing is noticed. */
-    uint64_t created, outcomes, ok, shed, failed, moved, asked, tryagain, redirect_waits, redirect_again, expired, links_lost, polls, emitted;
+    uint64_t created, outcomes, ok, shed, failed, moved, asked, tryagain, redirect_waits, redirect_again, expired, links_lost, polls,
+        emitted;
 };
 
 static struct world world;
 
 static void dispatch_new(void);
 
-static uint32_t below(uint32_t bound)
-{
-    return rng_below(&world.rng, bound);
-}
+static uint32_t below(uint32_t bound) { return rng_below(&world.rng, bound); }
 
-static uint32_t key_hash_of(const struct leg *leg)
-{
-    return leg->keys_count > 1 ? 0 : 1000u + (uint32_t)leg->keys[0];
-}
+static uint32_t key_hash_of(const struct leg *leg) { return leg->keys_count > 1 ? 0 : 1000u + (uint32_t)leg->keys[0]; }
 
-static uint16_t slot_of(const struct leg *leg)
-{
-    return (uint16_t)(leg->slot * 5461);
-}
+static uint16_t slot_of(const struct leg *leg) { return (uint16_t)(leg->slot * 5461); }
 
-static int protocol_of(const struct leg *leg)
-{
-    return leg->connection % PROTOCOLS;
-}
+static int protocol_of(const struct leg *leg) { return leg->connection % PROTOCOLS; }
 
 static void outcome(struct leg *leg)
 {
@@ -136,15 +128,9 @@ static void exempt(struct leg *leg)
         leg->exempt[i] = world.sent[leg->connection][leg->keys[i]];
 }
 
-static struct leg *leg_of(struct fence_waiter *waiter)
-{
-    return LIST_ENTRY(waiter, struct leg, next);
-}
+static struct leg *leg_of(struct fence_waiter *waiter) { return LIST_ENTRY(waiter, struct leg, next); }
 
-static struct fence_waiter *waiter_of(struct leg *leg)
-{
-    return (struct fence_waiter *)(void *)&leg->next;
-}
+static struct fence_waiter *waiter_of(struct leg *leg) { return (struct fence_waiter *)(void *)&leg->next; }
 
 static uint64_t target_of(void *context, struct fence_waiter *waiter)
 {
@@ -186,7 +172,12 @@ static void dispatch_new(void)
             leg = &world.legs[at];
     if (!leg)
         return;
-    *leg = (struct leg){.is_live = true, .connection = (int)below(CONNECTIONS), .slot = (int)below(SLOTS), .keys_count = below(8) == 0 ? 2 : 1, .is_retryable = below(2) == 0, .expires_at = below(4) == 0 ? world.step + 20 + below(400) : UINT64_MAX};
+    *leg = (struct leg){.is_live = true,
+        .connection = (int)below(CONNECTIONS),
+        .slot = (int)below(SLOTS),
+        .keys_count = below(8) == 0 ? 2 : 1,
+        .is_retryable = below(2) == 0,
+        .expires_at = below(4) == 0 ? world.step + 20 + below(400) : UINT64_MAX};
     const int first = (int)below(KEYS_PER_SLOT);
     for (int i = 0; i < leg->keys_count; i++) {
         leg->keys[i] = leg->slot * KEYS_PER_SLOT + (first + i) % KEYS_PER_SLOT;
@@ -199,12 +190,8 @@ static void dispatch_new(void)
         return;
     }
     switch (fence_admit(&world.table, slot_of(leg), key_hash_of(leg), waiter_of(leg))) {
-    case FENCE_PASS:
-        send_to(leg, world.locator[leg->slot]);
-        return;
-    case FENCE_WAIT:
-        leg->is_waiting = true;
-        return;
+    case FENCE_PASS: send_to(leg, world.locator[leg->slot]); return;
+    case FENCE_WAIT: leg->is_waiting = true; return;
     case FENCE_FULL:
         world.shed++;
         outcome(leg);
@@ -219,7 +206,8 @@ static void locator_set(int slot, int node)
         return;
     for (int protocol = 0; protocol < PROTOCOLS; protocol++) {
         const struct link *link = &world.links[world.locator[slot]][protocol];
-        if (fence_raise(&world.table, FENCE_SLOT, (uint16_t)(slot * 5461), 0, link->key, link->sent_seq, link->answered_seq) == FENCE_FULL)
+        if (fence_raise(&world.table, FENCE_SLOT, (uint16_t)(slot * 5461), 0, link->key, link->sent_seq, link->answered_seq) ==
+            FENCE_FULL)
             return;
     }
     world.locator[slot] = node;
@@ -231,7 +219,14 @@ static bool redirect(struct leg *leg, const struct link *link, enum fence_scope 
     static const struct link none = {0};
     const bool is_resumed = !link;
     link = is_resumed ? &none : link;
-    const struct fence_redirect request = {.scope = scope, .held = leg->held, .slot = slot_of(leg), .key_hash = key_hash_of(leg), .link_key = link->key, .link_seq = link->sent_seq, .answered_seq = link->answered_seq, .target = (uint64_t)target};
+    const struct fence_redirect request = {.scope = scope,
+        .held = leg->held,
+        .slot = slot_of(leg),
+        .key_hash = key_hash_of(leg),
+        .link_key = link->key,
+        .link_seq = link->sent_seq,
+        .answered_seq = link->answered_seq,
+        .target = (uint64_t)target};
     const enum fence_scope held = leg->held;
     leg->target = target;
     leg->held = scope;
@@ -246,8 +241,7 @@ static bool redirect(struct leg *leg, const struct link *link, enum fence_scope 
         world.redirect_waits++;
         world.redirect_again += held != FENCE_NONE;
         return true;
-    case FENCE_FULL:
-        break;
+    case FENCE_FULL: break;
     }
     leg->is_waiting = false;
     leg->held = held;
@@ -262,7 +256,13 @@ static void fail(struct leg *leg)
 
 static void pause_leg(struct leg *leg, const struct link *link)
 {
-    const struct fence_redirect request = {.scope = FENCE_SLOT, .held = leg->held, .slot = slot_of(leg), .key_hash = key_hash_of(leg), .link_key = link->key, .link_seq = link->sent_seq, .answered_seq = link->answered_seq};
+    const struct fence_redirect request = {.scope = FENCE_SLOT,
+        .held = leg->held,
+        .slot = slot_of(leg),
+        .key_hash = key_hash_of(leg),
+        .link_key = link->key,
+        .link_seq = link->sent_seq,
+        .answered_seq = link->answered_seq};
     if (fence_pause(&world.table, &request) == FENCE_FULL) {
         fail(leg);
         return;
@@ -337,7 +337,9 @@ static void node_answers(struct leg *leg, int node)
         moved_count += slot->is_moved[leg->keys[i] % KEYS_PER_SLOT];
     leg->reply_node = slot->owner;
     if (slot->owner == node)
-        leg->reply = slot->importer == NO_NODE || moved_count == 0 ? REPLY_OK : moved_count == leg->keys_count ? REPLY_ASK : REPLY_TRYAGAIN;
+        leg->reply = slot->importer == NO_NODE || moved_count == 0 ? REPLY_OK
+            : moved_count == leg->keys_count                       ? REPLY_ASK
+                                                                   : REPLY_TRYAGAIN;
     else if (slot->importer == node && leg->is_asking)
         leg->reply = leg->keys_count == 1 || moved_count == leg->keys_count ? REPLY_OK : REPLY_TRYAGAIN;
     else
@@ -397,7 +399,7 @@ static void step_link_dies(struct link *link)
         }
         exempt(leg);
         leg->reply = REPLY_OK; /* nothing was said: it is sent again at once */
-            if (!redirect(leg, &old, leg->keys_count > 1 ? FENCE_SLOT : FENCE_KEY, link->node))
+        if (!redirect(leg, &old, leg->keys_count > 1 ? FENCE_SLOT : FENCE_KEY, link->node))
             fail(leg);
     }
     fence_link_gone(&world.table, old.key);
@@ -539,11 +541,14 @@ int main(int argc, char **argv)
     world.rng.state = seed;
     for (uint32_t round = 0; round < ROUNDS; round++)
         run_round(round);
-    printf("legs %" PRIu64 " ok %" PRIu64 " shed %" PRIu64 " failed %" PRIu64 " expired %" PRIu64 " moved %" PRIu64 " ask %" PRIu64 " tryagain %" PRIu64 "\n", world.created, world.ok, world.shed, world.failed, world.expired,
-           world.moved, world.asked, world.tryagain);
-    printf("emitted %" PRIu64 " redirects that waited %" PRIu64 ", again %" PRIu64 " links lost %" PRIu64 " polls %" PRIu64 "\n", world.emitted, world.redirect_waits, world.redirect_again, world.links_lost, world.polls);
+    printf("legs %" PRIu64 " ok %" PRIu64 " shed %" PRIu64 " failed %" PRIu64 " expired %" PRIu64 " moved %" PRIu64 " ask %" PRIu64
+           " tryagain %" PRIu64 "\n",
+        world.created, world.ok, world.shed, world.failed, world.expired, world.moved, world.asked, world.tryagain);
+    printf("emitted %" PRIu64 " redirects that waited %" PRIu64 ", again %" PRIu64 " links lost %" PRIu64 " polls %" PRIu64 "\n",
+        world.emitted, world.redirect_waits, world.redirect_again, world.links_lost, world.polls);
     /* A run in which something never happened has not tested it. */
-    ZG_CHECK(world.ok > world.created / 2 && world.shed > 0 && world.expired > 0 && world.moved > 1000 && world.asked > 1000 && world.tryagain > 100 && world.emitted > 1000 && world.redirect_waits > 100 &&
-             world.redirect_again > 100 && world.links_lost > 100);
+    ZG_CHECK(world.ok > world.created / 2 && world.shed > 0 && world.expired > 0 && world.moved > 1000 && world.asked > 1000 &&
+        world.tryagain > 100 && world.emitted > 1000 && world.redirect_waits > 100 && world.redirect_again > 100 &&
+        world.links_lost > 100);
     return 0;
 }

@@ -20,8 +20,8 @@ struct item {
 struct fixture {
     struct fence_table table;
     struct item items[32];
-    char emitted[64];   /* ids in the order of emission: new legs as digits and letters, redirected ones with 'r' before */
-    uint64_t route;     /* what target_of answers */
+    char emitted[64]; /* ids in the order of emission: new legs as digits and letters, redirected ones with 'r' before */
+    uint64_t route;   /* what target_of answers */
     uint64_t routes[32];
     void (*on_emit)(struct fixture *fixture, struct item *item);
     enum fence_verdict last_verdict;
@@ -29,10 +29,7 @@ struct fixture {
 
 static struct fixture fixture;
 
-static struct item *item_of(struct fence_waiter *waiter)
-{
-    return LIST_ENTRY(waiter, struct item, waiter);
-}
+static struct item *item_of(struct fence_waiter *waiter) { return LIST_ENTRY(waiter, struct item, waiter); }
 
 static void note(struct fixture *f, const char *prefix, const struct item *item)
 {
@@ -74,10 +71,7 @@ static struct fixture *setup_sized(uint32_t waiters_max, uint32_t fences_max)
     return &fixture;
 }
 
-static struct fixture *setup(void)
-{
-    return setup_sized(32, 32);
-}
+static struct fixture *setup(void) { return setup_sized(32, 32); }
 
 static enum fence_verdict admit(struct fixture *f, uint32_t key_hash, int id)
 {
@@ -95,9 +89,11 @@ static enum fence_verdict raise_key(struct fixture *f, uint32_t key_hash, uint64
 }
 
 /* A leg comes back from a link that owes nothing else. */
-static enum fence_verdict redirect(struct fixture *f, enum fence_scope scope, enum fence_scope held, uint32_t key_hash, uint64_t target, int id)
+static enum fence_verdict redirect(
+    struct fixture *f, enum fence_scope scope, enum fence_scope held, uint32_t key_hash, uint64_t target, int id)
 {
-    const struct fence_redirect request = {.scope = scope, .held = held, .slot = SLOT, .key_hash = key_hash, .link_key = LINK, .target = target};
+    const struct fence_redirect request = {
+        .scope = scope, .held = held, .slot = SLOT, .key_hash = key_hash, .link_key = LINK, .target = target};
     return fence_redirect(&f->table, &request, &f->items[id].waiter);
 }
 
@@ -253,7 +249,8 @@ Test(fence, several_fences_of_one_link_end_by_their_numbers)
 Test(fence, redirected_legs_hold_until_each_has_its_outcome)
 {
     struct fixture *f = setup();
-    const struct fence_redirect request = {.scope = FENCE_SLOT, .slot = SLOT, .key_hash = KEY_A, .link_key = LINK, .link_seq = 9, .answered_seq = 7, .target = NODE_M};
+    const struct fence_redirect request = {
+        .scope = FENCE_SLOT, .slot = SLOT, .key_hash = KEY_A, .link_key = LINK, .link_seq = 9, .answered_seq = 7, .target = NODE_M};
     cr_expect_eq(fence_redirect(&f->table, &request, &f->items[1].waiter), FENCE_PASS);
     cr_expect_eq(fence_redirect(&f->table, &request, &f->items[2].waiter), FENCE_PASS, "to the same node at once");
     cr_expect_eq(admit(f, KEY_B, 3), FENCE_WAIT);
@@ -268,7 +265,8 @@ Test(fence, redirected_legs_hold_until_each_has_its_outcome)
 Test(fence, hold_released_before_the_link_has_answered_still_waits_for_it)
 {
     struct fixture *f = setup();
-    const struct fence_redirect request = {.scope = FENCE_KEY, .slot = SLOT, .key_hash = KEY_A, .link_key = LINK, .link_seq = 9, .answered_seq = 7, .target = NODE_M};
+    const struct fence_redirect request = {
+        .scope = FENCE_KEY, .slot = SLOT, .key_hash = KEY_A, .link_key = LINK, .link_seq = 9, .answered_seq = 7, .target = NODE_M};
     cr_expect_eq(fence_redirect(&f->table, &request, &f->items[1].waiter), FENCE_PASS);
     cr_expect_eq(admit(f, KEY_A, 2), FENCE_WAIT);
     fence_release(&f->table, FENCE_KEY, SLOT, KEY_A);

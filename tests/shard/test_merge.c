@@ -55,7 +55,8 @@ static void expect_reply(struct fixture *f, const char *text)
     resp_writer_init(&writer, 3);
     cr_assert(merge_is_complete(&f->merge));
     merge_write(&f->merge, &writer);
-    cr_expect(writer.length == strlen(text) && memcmp(writer.data, text, writer.length) == 0, "got %.*s", (int)writer.length, (const char *)writer.data);
+    cr_expect(writer.length == strlen(text) && memcmp(writer.data, text, writer.length) == 0, "got %.*s", (int)writer.length,
+        (const char *)writer.data);
     resp_writer_fini(&writer);
     merge_fini(&f->merge);
 }
@@ -99,8 +100,10 @@ Test(merge, by_key_passes_line_ends_and_headers_inside_of_values)
 
 Test(merge, by_key_of_another_shape_is_an_error)
 {
-    static const char *const bad[] = {"*1\r\n$1\r\na\r\n", "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n", "*0\r\n", "*-1\r\n", "_\r\n", "$-1\r\n", ":2\r\n", "+OK\r\n", "~2\r\n:1\r\n:2\r\n", "%1\r\n:1\r\n:2\r\n",
-                                      "*2\r\n$1\r\na\r\n", "*2\r\n$1\r\na\r\n$1\r\nb\r\n:1\r\n", "*2\r\n$1\r\na\r\n$9\r\nb\r\n", "*2\r\n>1\r\n+x\r\n:1\r\n", "*x\r\n", "*99999999999999999999\r\n", "|1\r\n+a\r\n+b\r\n*2\r\n:1\r\n:2\r\n"};
+    static const char *const bad[] = {"*1\r\n$1\r\na\r\n", "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n", "*0\r\n", "*-1\r\n", "_\r\n",
+        "$-1\r\n", ":2\r\n", "+OK\r\n", "~2\r\n:1\r\n:2\r\n", "%1\r\n:1\r\n:2\r\n", "*2\r\n$1\r\na\r\n",
+        "*2\r\n$1\r\na\r\n$1\r\nb\r\n:1\r\n", "*2\r\n$1\r\na\r\n$9\r\nb\r\n", "*2\r\n>1\r\n+x\r\n:1\r\n", "*x\r\n",
+        "*99999999999999999999\r\n", "|1\r\n+a\r\n+b\r\n*2\r\n:1\r\n:2\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct fixture f;
         begin(&f, MERGE_BY_KEY, "010", BYTES_MAX);
@@ -180,7 +183,8 @@ Test(merge, sum_adds_integers)
 
 Test(merge, sum_of_another_shape_is_an_error)
 {
-    static const char *const bad[] = {":3\r\n", ":-1\r\n", "+1\r\n", "$1\r\n1\r\n", ":\r\n", ":x\r\n", ":1x\r\n", "_\r\n", "#t\r\n", "*1\r\n:1\r\n", ":99999999999999999999\r\n", ":1\r\n:1\r\n", ",1\r\n", "(1\r\n"};
+    static const char *const bad[] = {":3\r\n", ":-1\r\n", "+1\r\n", "$1\r\n1\r\n", ":\r\n", ":x\r\n", ":1x\r\n", "_\r\n", "#t\r\n",
+        "*1\r\n:1\r\n", ":99999999999999999999\r\n", ":1\r\n:1\r\n", ",1\r\n", "(1\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct fixture f;
         begin(&f, MERGE_SUM, "001", BYTES_MAX);

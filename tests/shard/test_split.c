@@ -82,7 +82,8 @@ static const char *part_text(const struct split_plan *plan, uint32_t index)
     text[0] = '\0';
     for (uint32_t i = 0; i < scanner.args_count; i++) {
         const size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "%s%.*s", i ? " " : "", (int)scanner.args[i].length, (const char *)resp_arg_bytes(&scanner, bytes, i));
+        snprintf(text + used, sizeof text - used, "%s%.*s", i ? " " : "", (int)scanner.args[i].length,
+            (const char *)resp_arg_bytes(&scanner, bytes, i));
     }
     resp_command_scanner_fini(&scanner);
     return text;
@@ -298,12 +299,14 @@ Test(split, bytes_that_are_not_one_whole_command_are_invalid)
         uint8_t *cut = malloc(length + 1);
         memcpy(cut, whole, length);
         uint8_t *exact = realloc(cut, length ? length : 1);
-        cr_expect_eq(split_part_single_keys(&splitter, command_named("mget"), exact, length, 1, &plan), STATUS_INVALID, "cut at %u", length);
+        cr_expect_eq(
+            split_part_single_keys(&splitter, command_named("mget"), exact, length, 1, &plan), STATUS_INVALID, "cut at %u", length);
         free(exact);
     }
     splitter_fini(&splitter);
-    static const char *const bad[] = {"*3\r\n$4\r\nmget\r\n$1\r\na\r\n$1\r\nb\r\n*", "*0\r\n", "*-1\r\n", "*99999999999\r\n$1\r\na\r\n", "*4294967295\r\n$4\r\nmget\r\n", "*2\r\n$4294967295\r\nmget\r\n$1\r\na\r\n",
-                                      "*2\r\n$4\r\nmgetxx$1\r\na\r\n", "*2\r\n:4\r\nmget\r\n$1\r\na\r\n", "mget a b\r\n", "*1\r\n$4\r\nmget\r\n", "*x\r\n", "*\r\n"};
+    static const char *const bad[] = {"*3\r\n$4\r\nmget\r\n$1\r\na\r\n$1\r\nb\r\n*", "*0\r\n", "*-1\r\n", "*99999999999\r\n$1\r\na\r\n",
+        "*4294967295\r\n$4\r\nmget\r\n", "*2\r\n$4294967295\r\nmget\r\n$1\r\na\r\n", "*2\r\n$4\r\nmgetxx$1\r\na\r\n",
+        "*2\r\n:4\r\nmget\r\n$1\r\na\r\n", "mget a b\r\n", "*1\r\n$4\r\nmget\r\n", "*x\r\n", "*\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         cr_expect_eq(split_singles("mget", bad[i], &plan), STATUS_INVALID, "%zu", i);
         splitter_fini(&splitter);
