@@ -1,7 +1,7 @@
 /*
- * What a hop between two cores costs: nanoseconds a message through a bare lane and through mailboxes, one at a time and in batches, and the round trip while both sides spin.
- * Two threads, pinned to the first two usable CPUs; with one CPU the figures would say nothing, and the program ends. Runs are many and short, so that on a busy machine
- * some are not interrupted: then read the best, else the median.
+ * What a hop between two cores costs: nanoseconds a message through a bare lane and through mailboxes, one at a time and in batches, and
+ * the round trip while both sides spin. Two threads, pinned to the first two usable CPUs; with one CPU the figures would say nothing, and
+ * the program ends. Runs are many and short, so that on a busy machine some are not interrupted: then read the best, else the median.
  * Usage: bench_spsc [thousands of messages a run]
  */
 #include <stdatomic.h>

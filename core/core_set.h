@@ -1,5 +1,6 @@
 /*
- * A set of cores as bits, so that a core's work per iteration does not grow with the number of cores but with the number that has something to do.
+ * A set of cores as bits, so that a core's work per iteration does not grow with the number of cores but with the number that has something
+ * to do.
  */
 #pragma once
 
@@ -28,7 +29,8 @@ static inline bool core_set_is_empty(const struct core_set *set)
     return (set->words[0] | set->words[1]) == 0;
 }
 
-/* The first member at or after `core` (0 .. CORE_SET_MAX), CORE_SET_MAX where there is none. Members may be added and removed while a caller steps through a set. */
+/* The first member at or after `core` (0 .. CORE_SET_MAX), CORE_SET_MAX where there is none. Members may be added and removed while a
+ * caller steps through a set. */
 static inline uint32_t core_set_next(const struct core_set *set, uint32_t core)
 {
     for (uint32_t word = core / 64; word < CORE_SET_WORDS; word++) {

@@ -1,5 +1,6 @@
 /*
- * A chained hash table in one array; free entries are chained by next_in_bucket. It starts small and doubles, so after the first peak nothing is allocated.
+ * A chained hash table in one array; free entries are chained by next_in_bucket. It starts small and doubles, so after the first peak
+ * nothing is allocated.
  */
 #include "core/loans.h"
 

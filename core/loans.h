@@ -1,6 +1,6 @@
 /*
- * What one core has lent until a RETURN: found by (peer, offset) when the return comes, listed by peer so that a dead peer's loans can be dropped. The same bytes may be
- * lent several times; each loan is an entry of its own. One thread.
+ * What one core has lent until a RETURN: found by (peer, offset) when the return comes, listed by peer so that a dead peer's loans can be
+ * dropped. The same bytes may be lent several times; each loan is an entry of its own. One thread.
  */
 #pragma once
 

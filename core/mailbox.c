@@ -1,6 +1,7 @@
 /*
- * What a core does with its mailbox: send, lend, publish, poll, sleep, replace a peer. A mailbox is used by its own core's thread alone; what cores share is in struct lane
- * and struct waker (core/mailbox_state.h), and every access to those is an atomic of core/spsc or of this file. core/mailbox_group.c makes and unmakes it all.
+ * What a core does with its mailbox: send, lend, publish, poll, sleep, replace a peer. A mailbox is used by its own core's thread alone;
+ * what cores share is in struct lane and struct waker (core/mailbox_state.h), and every access to those is an atomic of core/spsc or of
+ * this file. core/mailbox_group.c makes and unmakes it all.
  *
  * Why nothing overflows. A slot of the lane A -> B is in use from mailbox_reserve until B has released it.
  *   requests  at most `credits`: a credit comes back with the reply, and B released the request's slot before it published the reply.
@@ -12,8 +13,8 @@
  *   producer: tail = new; pending |= lane (unless it reads it as set); if sleeping then exchange it to 0 and ring.
  *   consumer: takes `pending` (exchange with 0), then reads the tails of those lanes.
  *   sleeper:  sleeping = 1; reads pending; sleeps only where it is 0.
- * A producer that reads its bit as set does so before the consumer clears it, so the consumer's read of the tail comes later still and sees the message. A sleeper that reads
- * pending as 0 does so before the producer sets it, so the producer's read of `sleeping` sees 1.
+ * A producer that reads its bit as set does so before the consumer clears it, so the consumer's read of the tail comes later still and sees
+ * the message. A sleeper that reads pending as 0 does so before the producer sets it, so the producer's read of `sleeping` sees 1.
  */
 #include "core/mailbox.h"
 

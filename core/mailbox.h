@@ -1,6 +1,6 @@
 /*
- * How cores talk: 64-byte messages over one SPSC lane per ordered pair of cores. A message never carries a pointer to private memory or a function: bytes that cross
- * are lent as (core, offset, length) of the sender's arena.
+ * How cores talk: 64-byte messages over one SPSC lane per ordered pair of cores. A message never carries a pointer to private memory or a
+ * function: bytes that cross are lent as (core, offset, length) of the sender's arena.
  *
  * Lane capacity is divided when the mailbox is made, so that a return never waits and nothing can deadlock:
  *
@@ -11,11 +11,12 @@
  *   CLASS_RETURN   gives a lent block back; where its reserve is used up the return is kept in a list and sent later.
  *   CLASS_CONTROL  snapshots, acknowledgements, handed-over connections; NULL where its reserve is used up: the caller tries again later.
  *
- * Lent bytes are either copied by the consumer when it takes the message (the lender is told by the consumer's index: `release` is called with the block), or, with
- * MSG_LENT set, kept by the consumer until it sends a RETURN.
+ * Lent bytes are either copied by the consumer when it takes the message (the lender learns it from the consumer's index and drops
+ * its reference in mailbox_reclaim), or, with MSG_LENT set, kept by the consumer until it sends a RETURN.
  *
- * Sleep handshake: a core that is about to sleep publishes it (seq_cst), looks at its lanes once more, and sleeps for a bounded time. A producer that published to it sees the
- * flag and rings one doorbell. Lanes carry an epoch in each message; a message of another epoch is dropped and counted.
+ * Sleep handshake: a core that is about to sleep publishes it (seq_cst), looks at its lanes once more, and sleeps for a bounded time. A
+ * producer that published to it sees the flag and rings one doorbell. Lanes carry an epoch in each message; a message of another epoch is
+ * dropped and counted.
  */
 #pragma once
 
@@ -69,8 +70,9 @@ struct mailbox_options {
 /* Wakes core `peer`, called on the producer's thread at most once per peer and publish. */
 typedef void (*mailbox_doorbell_fn)(void *context, uint32_t peer);
 
-/* Called for each message taken. `bytes` is where the lent bytes are (NULL where length is 0). They are valid during the call; with MSG_LENT until mailbox_return.
- * It may reserve, lend, return and take credits; it may not publish, poll or reset. The credit of a REPLY is free again when the handler is called. */
+/* Called for each message taken. `bytes` is where the lent bytes are (NULL where length is 0). They are valid during the call; with
+ * MSG_LENT until mailbox_return. It may reserve, lend, return and take credits; it may not publish, poll or reset. The credit of a REPLY is
+ * free again when the handler is called. */
 typedef void (*mailbox_handler_fn)(void *context, uint32_t from, const struct msg *msg, const uint8_t *bytes);
 
 /* Boot only, before the threads start. Returns a group whose mailboxes are ready; each is then used by its own core's thread alone. */
@@ -80,21 +82,23 @@ struct mailbox_group *mailbox_group_create(const struct mailbox_options *options
 void mailbox_group_destroy(struct mailbox_group **group);
 struct mailbox *mailbox_of(struct mailbox_group *group, uint32_t core_id);
 
-/* Tells a mailbox which arena its messages lend from and how to ring (NULL: nobody is rung). Borrowed until the group is destroyed. Boot only, before the threads start. */
+/* Tells a mailbox which arena its messages lend from and how to ring (NULL: nobody is rung). Borrowed until the group is destroyed. Boot
+ * only, before the threads start. */
 void mailbox_attach(struct mailbox *mailbox, struct arena *arena, mailbox_doorbell_fn doorbell, void *context);
 
-/* Takes one credit for a request to `peer`; false where none is left. Whoever takes one sends the request. `peer` is never the core itself, here and below. */
+/* Takes one credit for a request to `peer`; false where none is left. Whoever takes one sends the request. `peer` is never the core itself,
+ * here and below. */
 bool mailbox_credit_take(struct mailbox *mailbox, uint32_t peer) ZG_NODISCARD;
 uint32_t mailbox_credits_free(const struct mailbox *mailbox, uint32_t peer);
 
-/* A slot for a message of `class` to `peer`, zeroed, epoch set; kind set where the class has only one (LEG, REPLY). Not NULL for REQUEST (after a credit was taken) and REPLY (one for each
- * LEG that came from `peer`); NULL for CONTROL where its reserve is used up.
- * Not for RETURN: see mailbox_return. The message goes out at the next mailbox_publish. */
+/* A slot for a message of `class` to `peer`, zeroed, epoch set; kind set where the class has only one (LEG, REPLY). Not NULL for REQUEST
+ * (after a credit was taken) and REPLY (one for each LEG that came from `peer`); NULL for CONTROL where its reserve is used up. Not for
+ * RETURN: see mailbox_return. The message goes out at the next mailbox_publish. */
 struct msg *mailbox_reserve(struct mailbox *mailbox, uint32_t peer, enum msg_class class) ZG_NODISCARD;
 
-/* Lends bytes of `block` with the message reserved last for `peer`; takes a reference to the block. Without MSG_LENT it is dropped when the consumer has taken the message
- * (noticed in mailbox_reclaim), with MSG_LENT when the RETURN arrives (in mailbox_poll). `data` lies inside the block. Once a message;
- * length 0 lends nothing. */
+/* Lends bytes of `block` with the message reserved last for `peer`; takes a reference to the block. Without MSG_LENT it is dropped when the
+ * consumer has taken the message (noticed in mailbox_reclaim), with MSG_LENT when the RETURN arrives (in mailbox_poll). `data` lies inside
+ * the block. Once a message; length 0 lends nothing. */
 void mailbox_lend(struct mailbox *mailbox, uint32_t peer, struct msg *msg, struct block *block, const uint8_t *data, uint32_t length, bool until_returned);
 
 /* Gives back what came with MSG_LENT in a message from `peer` at `offset`. Never fails. */
@@ -103,8 +107,9 @@ void mailbox_return(struct mailbox *mailbox, uint32_t peer, uint64_t offset);
 /* Publishes every lane with reserved messages and rings at most one doorbell a sleeping peer. Returns messages published. */
 uint32_t mailbox_publish(struct mailbox *mailbox);
 
-/* Takes up to `messages_max` messages from all lanes, fairly, and calls the handler for each but RETURN and those of another epoch. Frees credits of replies. Returns messages
- * taken, of all kinds. The slots of a lane's batch are given back after the handler has seen all of it. */
+/* Takes up to `messages_max` messages from all lanes, fairly, and calls the handler for each but RETURN and those of another epoch. Frees
+ * credits of replies. Returns messages taken, of all kinds. The slots of a lane's batch are given back after the handler has seen all of
+ * it. */
 uint32_t mailbox_poll(struct mailbox *mailbox, uint32_t messages_max, mailbox_handler_fn handler, void *context);
 
 /* Drops the references of bytes whose messages have been consumed. Returns how many. Call once an iteration. */
@@ -113,8 +118,8 @@ uint32_t mailbox_reclaim(struct mailbox *mailbox);
 /* Is a message waiting in any lane? Cheap, for spinning. */
 bool mailbox_has_news(struct mailbox *mailbox);
 
-/* The sleep handshake: publishes that this core sleeps; false (and the flag is withdrawn) where a lane has messages after all, or where this core has something to publish.
- * A wake-up may be spurious. */
+/* The sleep handshake: publishes that this core sleeps; false (and the flag is withdrawn) where a lane has messages after all, or where
+ * this core has something to publish. A wake-up may be spurious. */
 bool mailbox_sleep_begin(struct mailbox *mailbox) ZG_NODISCARD;
 void mailbox_sleep_end(struct mailbox *mailbox);
 
@@ -125,7 +130,7 @@ struct mailbox_stats {
 };
 struct mailbox_stats mailbox_stats(const struct mailbox *mailbox);
 
-/* A peer was replaced: raises the epoch of the lanes to and from it, discards what is in them, frees all credits and drops every loan it held and every return to it. Its
- * side must not run; the replacement's own state is made new in the same way before it runs. Replies to the dead peer's requests must not be sent any more, and nothing it
- * lent may be used. For processes as cores, later; tested now. */
+/* A peer was replaced: raises the epoch of the lanes to and from it, discards what is in them, frees all credits and drops every loan it
+ * held and every return to it. Its side must not run; the replacement's own state is made new in the same way before it runs. Replies to
+ * the dead peer's requests must not be sent any more, and nothing it lent may be used. For processes as cores, later; tested now. */
 void mailbox_reset_peer(struct mailbox *mailbox, uint32_t peer);

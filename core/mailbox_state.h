@@ -27,7 +27,8 @@ struct waker {
     _Atomic uint32_t sleeping;
 };
 
-/* Slots of one class which the consumer may not have released yet, oldest first. Slots are numbered by 64 bits: an entry may stay while the lane's own indexes wrap. */
+/* Slots of one class which the consumer may not have released yet, oldest first. Slots are numbered by 64 bits: an entry may stay while the
+ * lane's own indexes wrap. */
 struct slot_fifo {
     uint64_t *slots; /* [limit] */
     uint32_t limit;

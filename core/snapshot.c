@@ -1,8 +1,9 @@
 /*
- * Versions that may still be read, oldest first, and what each core has acknowledged. Everything here runs on the housekeeping core; the cores' part is a pointer that
- * arrives by message and an acknowledgement that goes back.
+ * Versions that may still be read, oldest first, and what each core has acknowledged. Everything here runs on the housekeeping core; the
+ * cores' part is a pointer that arrives by message and an acknowledgement that goes back.
  *
- * A version is destroyed when every core has acknowledged a newer one. A core that never acknowledged anything keeps all versions alive: one of them may be on its way to it.
+ * A version is destroyed when every core has acknowledged a newer one. A core that never acknowledged anything keeps all versions alive:
+ * one of them may be on its way to it.
  */
 #include "core/snapshot.h"
 

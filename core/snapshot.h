@@ -1,6 +1,7 @@
 /*
- * Immutable data that the housekeeping core publishes and data cores read: topology, owner table, configuration. A core adopts the newest by message and
- * acknowledges; what every core has left behind is destroyed by the housekeeping core. The acknowledgements are the grace period.
+ * Immutable data that the housekeeping core publishes and data cores read: topology, owner table, configuration. A core adopts the newest
+ * by message and acknowledges; what every core has left behind is destroyed by the housekeeping core. The acknowledgements are the grace
+ * period.
  */
 #pragma once
 
@@ -30,7 +31,8 @@ void snapshot_publisher_init(struct snapshot_publisher *publisher, uint32_t core
 /* Destroys all versions; no core may read any more. */
 void snapshot_publisher_fini(struct snapshot_publisher *publisher);
 
-/* Adds a version (takes `data`); epoch must exceed every earlier one. False where SNAPSHOT_PENDING_MAX versions are still in use: try again after an acknowledgement. */
+/* Adds a version (takes `data`); epoch must exceed every earlier one. False where SNAPSHOT_PENDING_MAX versions are still in use: try again
+ * after an acknowledgement. */
 bool snapshot_publish(struct snapshot_publisher *publisher, const void *data, uint64_t epoch);
 
 /* Core `core` now reads `epoch` and nothing older. Destroys what no core reads any more; returns how many. */

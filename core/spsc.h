@@ -1,6 +1,7 @@
 /*
- * Single-producer single-consumer ring of 64-byte slots between two threads. Indexes run freely (mod 2^32); each side keeps a copy of the other's and
- * reads the shared one only when its copy says full or empty. Publishing is explicit, so that a whole iteration's messages cost one store.
+ * Single-producer single-consumer ring of 64-byte slots between two threads. Indexes run freely (mod 2^32); each side keeps a copy of the
+ * other's and reads the shared one only when its copy says full or empty. Publishing is explicit, so that a whole iteration's messages cost
+ * one store.
  * Source: Lamport 1983; cached indexes as in FastForward / MCRingBuffer.
  */
 #pragma once
@@ -12,7 +13,8 @@
 
 enum { SPSC_SLOT_BYTES = 64 };
 
-/* The two shared indexes have cache lines of their own: what a side writes for each message is private to it and moves no line between the cores. */
+/* The two shared indexes have cache lines of their own: what a side writes for each message is private to it and moves no line between the
+ * cores. */
 struct spsc {
     _Alignas(64) _Atomic uint32_t tail;  /* written by the producer */
     _Alignas(64) _Atomic uint32_t head;  /* written by the consumer */
@@ -30,7 +32,8 @@ struct spsc {
 void spsc_init(struct spsc *queue, uint32_t slots_count);
 void spsc_fini(struct spsc *queue);
 
-/* Producer: the next free slot, or NULL where the ring is full. The slot is the consumer's after spsc_publish. Its content is what the last user left. */
+/* Producer: the next free slot, or NULL where the ring is full. The slot is the consumer's after spsc_publish. Its content is what the last
+ * user left. */
 static inline void *spsc_reserve(struct spsc *queue)
 {
     if (__builtin_expect(queue->producer_tail - queue->producer_head > queue->mask, 0)) {

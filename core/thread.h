@@ -23,9 +23,10 @@ struct thread {
     char name[THREAD_NAME_MAX + 1];
 };
 
-/* Starts run(context) on a new thread called `name`. cpu: the CPU it is pinned to before it runs its first instruction, negative: not pinned (it inherits the caller's CPUs
- * and, in both cases, the caller's signal mask). `context` is borrowed until the thread ends. Returns OK; INVALID where this process may not use that CPU; SYSTEM where the
- * system has no thread left. Then no thread was started and `error` holds a sentence (cut to error_bytes, always with a NUL). */
+/* Starts run(context) on a new thread called `name`. cpu: the CPU it is pinned to before it runs its first instruction, negative: not
+ * pinned (it inherits the caller's CPUs and, in both cases, the caller's signal mask). `context` is borrowed until the thread ends. Returns
+ * OK; INVALID where this process may not use that CPU; SYSTEM where the system has no thread left. Then no thread was started and `error`
+ * holds a sentence (cut to error_bytes, always with a NUL). */
 enum status thread_start(struct thread *thread, const char *name, int cpu, thread_fn run, void *context, char *error, size_t error_bytes) ZG_NODISCARD;
 
 /* Waits for the end of a thread that was started; once per start. */

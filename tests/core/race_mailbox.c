@@ -1,7 +1,8 @@
 /*
- * Four cores send each other legs and replies with lent bytes for a few seconds, keep some of the bytes until they return them, and sleep in the kernel whenever they have nothing
- * to do. Checked: every byte against its nonce in the handler and again before it is returned; every leg is answered once; no wake-up is lost; at the end every
- * loan is back, every credit free, every arena empty. ThreadSanitizer looks at the hand-over of messages and of lent bytes in both directions.
+ * Four cores send each other legs and replies with lent bytes for a few seconds, keep some of the bytes until they return them, and sleep
+ * in the kernel whenever they have nothing to do. Checked: every byte against its nonce in the handler and again before it is returned;
+ * every leg is answered once; no wake-up is lost; at the end every loan is back, every credit free, every arena empty. ThreadSanitizer
+ * looks at the hand-over of messages and of lent bytes in both directions.
  * Usage: race_mailbox [seconds [seed]]. Exit status 0 is success.
  */
 #include <poll.h>
@@ -188,8 +189,8 @@ static uint32_t return_some(struct core_state *core, bool all)
     return returned;
 }
 
-/* A core that waits for its own bytes to be consumed, or for room for returns, is told by nobody: it looks again after a while, as the loop does. All other sleeps are long,
- * so that a lost wake-up shows. */
+/* A core that waits for its own bytes to be consumed, or for room for returns, is told by nobody: it looks again after a while, as the loop
+ * does. All other sleeps are long, so that a lost wake-up shows. */
 static int sleep_timeout_ms(const struct core_state *core)
 {
     bool waits_for_index = core->outstanding == 0 && mailbox_stats(core->mailbox).loans_out > 0;

@@ -1,6 +1,7 @@
 /*
- * The sleep handshake where every message matters: two cores each have one token on its way to a third or back, so a wake-up that is lost is not healed by later traffic and
- * shows as a sleeper that nobody rings. Delays and spins are random and about as long as the windows between "no news", "I sleep" and "look again".
+ * The sleep handshake where every message matters: two cores each have one token on its way to a third or back, so a wake-up that is lost
+ * is not healed by later traffic and shows as a sleeper that nobody rings. Delays and spins are random and about as long as the windows
+ * between "no news", "I sleep" and "look again".
  * Usage: race_sleep [seconds [seed]]. Exit status 0 is success.
  */
 #include <poll.h>

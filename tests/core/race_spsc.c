@@ -1,6 +1,6 @@
 /*
- * core/spsc between two threads: every message arrives once, in order and whole, with random batches on both sides and a small ring that is full most of the time.
- * ThreadSanitizer looks for the hand-over of slots in both directions. Exit status 0 is success.
+ * core/spsc between two threads: every message arrives once, in order and whole, with random batches on both sides and a small ring that is
+ * full most of the time. ThreadSanitizer looks for the hand-over of slots in both directions. Exit status 0 is success.
  */
 #include <sched.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /*
- * core/mailbox by one thread that plays all cores: what each class of message may rely on, loans, the sleep handshake, a peer that is replaced. Threads are in race_mailbox.c.
+ * core/mailbox by one thread that plays all cores: what each class of message may rely on, loans, the sleep handshake, a peer that is
+ * replaced. Threads are in race_mailbox.c.
  */
 #include <criterion/criterion.h>
 #include <signal.h>
