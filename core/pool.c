@@ -149,9 +149,8 @@ void pool_put_at(struct pool *pool, void **object)
 {
     /* The caller's pointer has another type than void *, so it is read and written as bytes. */
     struct pool_item *item;
-    static const void *const none = NULL;
-    memcpy(&item, object, sizeof(item));
-    memcpy(object, &none, sizeof(none));
+    memcpy(&item, object, sizeof(void *));
+    memset(object, 0, sizeof(void *));
     ZG_CHECK(item != NULL);
     /* A second put finds generation 0; an object of another pool finds another address. */
     uint32_t index = item->index;
