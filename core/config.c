@@ -310,7 +310,6 @@ struct order_rule {
 
 static const struct order_rule order_rules[] = {
     {OPTION_ID_limits_client_output_soft, OPTION_ID_limits_client_output_hard},
-    {OPTION_ID_limits_pipeline_per_client, OPTION_ID_limits_requests_per_core},
     {OPTION_ID_limits_inline_bytes, OPTION_ID_limits_request_max},
     {OPTION_ID_limits_inline_bytes, OPTION_ID_limits_reply_max},
     {OPTION_ID_use_cases_max_value, OPTION_ID_limits_request_max},

@@ -131,7 +131,7 @@ Test(cli, set_wins_over_the_file_and_the_short_forms)
     EXPECT_ERROR("either -c, or --listen", "-c", path, "--listen", "127.0.0.1:2");
     EXPECT_ERROR("either -c, or --listen", "-c", path, "--servers", "127.0.0.1:2");
     EXPECT_ERROR("several files", "-c", path, "-c", path);
-    EXPECT_ERROR("zgateway: key 'limits.pipeline_per_client': 4096 is more than", "-c", path, "--set", "limits.requests_per_core=1");
+    EXPECT_ERROR("zgateway: key 'limits.inline_bytes': 16KiB is more than", "-c", path, "--set", "limits.request_max=1KiB");
     unlink(path);
 }
 

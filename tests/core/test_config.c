@@ -524,7 +524,7 @@ Test(config, rules_across_keys)
     expect_rule("limits.client_output_hard=123MiB", "key 'limits.client_output_hard': 123MiB is less than limits.reply_max");
     expect_rule("limits.client_output_hard=124MiB", NULL);
     expect_rule("limits.client_output_soft=1GiB", "key 'limits.client_output_soft': 1GiB is more than limits.client_output_hard, which is 256MiB");
-    expect_rule("limits.pipeline_per_client=100 limits.requests_per_core=99", "key 'limits.pipeline_per_client': 100 is more than limits.requests_per_core");
+    expect_rule("limits.client_output_hard=130023423B", "key 'limits.client_output_hard': 130023423B is less than limits.reply_max"); /* one byte */
     expect_rule("limits.inline_bytes=1MiB limits.request_max=512KiB use_cases.max_value=1KiB", "key 'limits.inline_bytes'");
     expect_rule("limits.inline_bytes=1MiB limits.reply_max=512KiB use_cases.max_value=1KiB", "key 'limits.inline_bytes'");
     expect_rule("use_cases.max_value=121MiB", "key 'use_cases.max_value': 121MiB is more than limits.request_max, which is 120MiB");
@@ -550,14 +550,15 @@ Test(config, rule_names_file_and_line_of_the_key_that_was_set)
     struct config *config = config_create_default();
     char error[ERROR_BYTES], text[1024];
 
-    snprintf(text, sizeof(text), "%slimits:\n  pipeline_per_client: 10\n  requests_per_core: 5\n", example);
+    snprintf(text, sizeof(text), "%slimits:\n  inline_bytes: 10KiB\n  reply_max: 5KiB\n", example);
     cr_assert_eq(load(config, text, error), STATUS_OK, "%s", error);
     cr_expect_eq(config_check(config, error, sizeof(error)), STATUS_INVALID);
-    cr_expect(strncmp(error, "z.yaml:10: key 'limits.pipeline_per_client': 10 is more than", 50) == 0, "%s", error);
-    cr_assert_eq(config_set_option(config, "limits.pipeline_per_client", "6", error, sizeof(error)), STATUS_OK);
+    cr_expect(strncmp(error, "z.yaml:10: key 'limits.inline_bytes': 10KiB is more than limits.reply_max", 60) == 0, "%s", error);
+    cr_assert_eq(config_set_option(config, "limits.inline_bytes", "6KiB", error, sizeof(error)), STATUS_OK);
     cr_expect_eq(config_check(config, error, sizeof(error)), STATUS_INVALID);
-    cr_expect(strncmp(error, "z.yaml:11: key 'limits.requests_per_core': 5 is less than", 50) == 0, "%s", error);
-    cr_assert_eq(config_set_option(config, "limits.pipeline_per_client", "5", error, sizeof(error)), STATUS_OK);
+    cr_expect(strncmp(error, "z.yaml:11: key 'limits.reply_max': 5KiB is less than limits.inline_bytes", 60) == 0, "%s", error);
+    cr_assert_eq(config_set_option(config, "limits.inline_bytes", "5KiB", error, sizeof(error)), STATUS_OK);
+    cr_assert_eq(config_set_option(config, "use_cases.max_value", "1KiB", error, sizeof(error)), STATUS_OK);
     cr_expect_eq(config_check(config, error, sizeof(error)), STATUS_OK, "%s", error);
     config_destroy(&config);
 }
