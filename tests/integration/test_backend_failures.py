@@ -147,7 +147,7 @@ def _accepts(gateway):
 def test_cluster_without_full_coverage_is_not_ready(own_cluster, make_gateway, prefix):
     slot = 100
     owner = own_cluster.slot_owner(slot)
-    for port in own_cluster.primaries:
+    for port in own_cluster.ports:
         own_cluster.ask(port, "CONFIG", "SET", "cluster-require-full-coverage", "no")
         own_cluster.ask(port, "CLUSTER", "DELSLOTS", slot)
     gateway = make_gateway(own_cluster, cores=2, wait=False, options={"use_cases.timeout": "500ms", "backends.poll_interval": "200ms"})
