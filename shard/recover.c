@@ -7,10 +7,15 @@
 
 enum { DELAY_FIRST_MS = 2, DELAY_DOUBLINGS_MAX = 5 };
 
-static bool begins_with(const uint8_t *error, uint32_t length, const char *word)
+static bool begins_with(const uint8_t *error, uint32_t length, const char *text)
 {
-    size_t bytes = strlen(word);
-    return length > bytes + 1 && memcmp(error + 1, word, bytes) == 0 && (error[1 + bytes] == ' ' || error[1 + bytes] == '\r');
+    size_t bytes = strlen(text);
+    return length > bytes && memcmp(error + 1, text, bytes) == 0;
+}
+
+static bool contains(const uint8_t *error, uint32_t length, const char *text)
+{
+    return memmem(error, length, text, strlen(text)) != NULL;
 }
 
 static bool parse_number(const uint8_t **at, const uint8_t *end, uint32_t max, uint32_t *value)
@@ -55,22 +60,30 @@ static bool parse_target(const uint8_t *at, const uint8_t *end, struct recover_t
 
 enum recover_verdict recover_classify(const uint8_t *error, uint32_t length, struct recover_target *target)
 {
+    /* A script may have written and then returned an error with a first word of its choice: only what the server itself says is repeated. */
     static const struct {
-        const char *word;
+        const char *begin;
+        const char *further; /* somewhere behind it; "" where `begin` is enough */
         enum recover_verdict verdict;
-    } words[] = {
-        {"MOVED", RECOVER_MOVED},         {"ASK", RECOVER_ASK},
-        {"TRYAGAIN", RECOVER_RETRY},      {"CLUSTERDOWN", RECOVER_RETRY_REFRESH},
-        {"LOADING", RECOVER_RETRY_REFRESH}, {"READONLY", RECOVER_RETRY_REFRESH},
-        {"MASTERDOWN", RECOVER_RETRY_REFRESH}, {"BUSY", RECOVER_RETRY},
+    } texts[] = {
+        {"MOVED ", "", RECOVER_MOVED},
+        {"ASK ", "", RECOVER_ASK},
+        {"TRYAGAIN Multiple keys request", "", RECOVER_RETRY},
+        {"BUSY ", " is busy running a ", RECOVER_RETRY},
+        {"CLUSTERDOWN Hash slot not served", "", RECOVER_RETRY_REFRESH},
+        {"CLUSTERDOWN The cluster is down", "", RECOVER_RETRY_REFRESH},
+        {"LOADING ", " is loading the dataset in memory", RECOVER_RETRY_REFRESH},
+        {"READONLY You can't write against a read only ", "", RECOVER_RETRY_REFRESH},
+        {"READONLY Can not run script with write flag", "", RECOVER_RETRY_REFRESH},
+        {"MASTERDOWN Link with MASTER is down", "", RECOVER_RETRY_REFRESH},
     };
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (!begins_with(error, length, words[i].word))
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (!begins_with(error, length, texts[i].begin) || !contains(error, length, texts[i].further))
             continue;
-        bool is_redirect = words[i].verdict == RECOVER_MOVED || words[i].verdict == RECOVER_ASK;
-        if (is_redirect && !parse_target(error + 1 + strlen(words[i].word), error + length, target))
+        bool is_redirect = texts[i].verdict == RECOVER_MOVED || texts[i].verdict == RECOVER_ASK;
+        if (is_redirect && !parse_target(error + strlen(texts[i].begin), error + length, target))
             return RECOVER_NONE;
-        return words[i].verdict;
+        return texts[i].verdict;
     }
     return RECOVER_NONE;
 }

@@ -22,7 +22,8 @@ struct recover_target {
     char host[HOST_BYTES]; /* empty: the host of the node that answered */
 };
 
-/* `error` begins with '-' and ends with CRLF. For MOVED and ASK the target is filled; a malformed redirect is RECOVER_NONE. */
+/* `error` begins with '-' and ends with CRLF. For MOVED and ASK the target is filled; a malformed redirect is RECOVER_NONE, and so is an error that only begins with one of
+ * these words: a script may say anything, after it has written. */
 enum recover_verdict recover_classify(const uint8_t *error, uint32_t length, struct recover_target *target);
 
 /* How long to wait before attempt `attempts` + 1, in milliseconds: 2, 4, 8 ... 64. */
