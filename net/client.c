@@ -240,19 +240,22 @@ static bool execute(struct net *net, struct client *client, struct dispatch_comm
     ZG_UNREACHABLE();
 }
 
+/* The bytes at fault stay unparsed: where the answer has no room yet they are found again. */
 static void protocol_error(struct net *net, struct client *client)
 {
+    if (!has_room(net, client))
+        return;
     resp_writer_reset(&net->writer, client->session.protocol);
     resp_write_error(&net->writer, "ERR %s", net->scanner.error);
     core_log(net->core, LOG_INFO, "protocol_error", "client=%llu", (unsigned long long)client->session.id);
     reply_from_writer(net, client, false, true);
     /* Nothing behind it is read: the stream has lost its meaning. */
-    client->pause |= PAUSE_OUTPUT;
+    client->pause |= PAUSE_END;
     conn_pause(net->core, &client->conn);
 }
 
-/* An inline command goes on in its RESP form, which is what a backend is sent. */
-static void unfold_inline(struct net *net, struct dispatch_command *command)
+/* An inline command goes on in its RESP form, which is what a backend is sent. False: that form is larger than a command may be. */
+static bool unfold_inline(struct net *net, struct dispatch_command *command)
 {
     struct resp_command_scanner *scanner = &net->scanner;
     struct resp_writer *writer = &net->inline_writer;
@@ -262,10 +265,14 @@ static void unfold_inline(struct net *net, struct dispatch_command *command)
         resp_write_bulk(writer, resp_arg_bytes(scanner, NULL, i), scanner->args[i].length);
     struct resp_command_state state = {0};
     enum resp_result result = resp_scan_command(scanner, &state, writer->data, writer->length);
-    ZG_CHECK(result == RESP_DONE);
+    if (result != RESP_DONE) {
+        scanner->error = "Protocol error: too big inline request";
+        return false;
+    }
     command->bytes = writer->data;
     command->length = writer->length;
     command->block = NULL;
+    return true;
 }
 
 /* Parses whole commands from bytes; returns how many bytes were used. */
@@ -289,8 +296,10 @@ static uint32_t parse(struct net *net, struct client *client, struct block *bloc
         uint32_t consumed = scanner->consumed;
         if (result == RESP_DONE) {
             struct dispatch_command command = {.bytes = bytes + position, .length = consumed, .block = block};
-            if (scanner->is_inline)
-                unfold_inline(net, &command);
+            if (scanner->is_inline && !unfold_inline(net, &command)) {
+                protocol_error(net, client);
+                break;
+            }
             command.args = (struct command_args){.base = command.bytes, .args = scanner->args, .count = scanner->args_count};
             net->current = client;
             bool taken = execute(net, client, &command);

@@ -7,6 +7,7 @@
  *     OUTPUT    too many unsent bytes               gone when half of them are sent
  *     DRAIN     a barrier waits for all requests    gone when none is in flight
  *     CREDIT    no credit for the lane to the owner gone when the lane has one
+ *     END       a protocol error                    never gone: it is answered in its turn, then the client is closed
  */
 #pragma once
 
@@ -22,7 +23,7 @@
 
 struct listener;
 
-enum client_pause { PAUSE_PIPELINE = 1u << 0, PAUSE_OUTPUT = 1u << 1, PAUSE_DRAIN = 1u << 2, PAUSE_CREDIT = 1u << 3 };
+enum client_pause { PAUSE_PIPELINE = 1u << 0, PAUSE_OUTPUT = 1u << 1, PAUSE_DRAIN = 1u << 2, PAUSE_CREDIT = 1u << 3, PAUSE_END = 1u << 4 };
 
 struct client {
     struct conn conn;          /* first member: a client is found by its connection */
