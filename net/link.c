@@ -43,7 +43,7 @@ static void free_plain_leg(struct net *net, struct leg *leg)
 static void deliver(struct net *net, struct link *link, const uint8_t *bytes, uint32_t length, struct block *block)
 {
     struct core *core = net->core;
-    if (bytes[0] == '>')
+    if (link->scan.type == '>')
         return; /* a push is no reply to a leg; nothing of this version subscribes */
     struct leg *leg = leg_list_pop(&link->fifo);
     if (leg == NULL) {
@@ -217,7 +217,7 @@ static const struct conn_ops link_ops = {
 static bool queue_handshake(struct net *net, struct link *link, const uint8_t *handshake, uint32_t bytes, uint16_t count)
 {
     for (uint16_t i = 0; i < count; i++) {
-        struct leg *leg = pool_get(&net->legs);
+        struct leg *leg = net_own_leg(net);
         if (leg == NULL)
             return false;
         leg->flags = LEG_HANDSHAKE;

@@ -33,9 +33,10 @@ void net_open(struct core *core, const struct net_ops *ops, void *owner, uint32_
     pool_init(&net->clients, "clients", sizeof(struct client), has_clients ? clients_max : 1);
     pool_init(&net->links, "links", sizeof(struct link), config->limits.links_per_core);
     pool_init(&net->requests, "requests", sizeof(struct request), has_clients ? config->limits.requests_per_core : 1);
-    /* Legs of other cores are bounded by their credits; legs of split requests by the requests' own bound. */
+    /* Legs of other cores are bounded by their credits, and always find room; those that this core begins itself have the rest: net_own_leg. */
     uint64_t legs_max = lane_legs + config->limits.requests_per_core;
     pool_init(&net->legs, "legs", sizeof(struct leg), legs_max < (1u << 24) ? (uint32_t)legs_max : (1u << 24));
+    net->own_legs_max = net->legs.objects_max - (uint32_t)lane_legs;
     list_init(&net->dirty);
     list_init(&net->released);
     list_init(&net->deadlines);
@@ -63,6 +64,11 @@ void net_close(struct core *core)
     alloc_free(net->send_slots);
     alloc_free(net);
     core->net = NULL;
+}
+
+struct leg *net_own_leg(struct net *net)
+{
+    return net->legs.live_count < net->own_legs_max ? pool_get(&net->legs) : NULL;
 }
 
 static void count_send(struct net *net, const struct conn *conn)

@@ -67,6 +67,7 @@ struct net {
     struct pool links;
     struct pool requests;
     struct pool legs;
+    uint32_t own_legs_max;        /* the rest of the pool is for what arrives from other cores */
     struct list_node dirty;       /* connections with bytes to send */
     struct list_node released;    /* connections whose close has completed */
     struct list_node deadlines;   /* requests without an answer, oldest first */
@@ -89,6 +90,9 @@ struct net {
 /* Creates core->net. clients_max 0: a core without clients. */
 void net_open(struct core *core, const struct net_ops *ops, void *owner, uint32_t clients_max);
 void net_close(struct core *core);
+
+/* A leg for what this core begins itself: zeroed; NULL where its share of the pool is used up. One that arrives from another core has a credit, and takes its leg from the pool. */
+struct leg *net_own_leg(struct net *net) ZG_NODISCARD;
 
 /* How listener `index` presents itself. */
 bool net_listener_presents_cluster(const struct net *net, uint16_t index);

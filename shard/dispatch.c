@@ -205,7 +205,7 @@ static void start_part(struct dispatcher *dispatcher, struct request *request, c
 {
     struct net *net = dispatcher->net;
     struct core *core = dispatcher->core;
-    struct leg *leg = pool_get(&net->legs);
+    struct leg *leg = net_own_leg(net);
     if (leg == NULL) {
         request_leg_failed(net, request, number, STATUS_FULL);
         return;

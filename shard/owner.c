@@ -216,7 +216,7 @@ static enum status put_into_batch(struct dispatcher *dispatcher, struct leg *leg
     if ((batch->legs.count >= use_case->batch_max_requests || batch->bytes >= use_case->batch_max_bytes) && !must_hold(dispatcher, batch))
         batch_flush_one(batch, flush_batch, dispatcher);
     if ((leg->flags & LEG_ASKING) != 0) {
-        struct leg *asking = pool_get(&dispatcher->net->legs);
+        struct leg *asking = net_own_leg(dispatcher->net);
         if (asking == NULL)
             return STATUS_FULL;
         if (batch_add_asking(&dispatcher->batches, batch, asking) != STATUS_OK) {
@@ -490,7 +490,7 @@ static bool divide(struct dispatcher *dispatcher, struct leg *parent)
     subsplit->left = plan.parts_count;
     struct leg_list children = {0};
     for (uint32_t i = 0; i < plan.parts_count; i++) {
-        struct leg *child = pool_get(&net->legs);
+        struct leg *child = net_own_leg(net);
         if (child == NULL) {
             /* What has not been made counts as refused. */
             merge_part_failed(&subsplit->merge, i, status_resp_text(STATUS_FULL));

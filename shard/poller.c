@@ -110,7 +110,7 @@ static uint32_t reachable_count(struct poller *poller)
 static bool ask(struct poller *poller, struct link *link, enum question question)
 {
     struct net *net = poller->net;
-    struct leg *leg = pool_get(&net->legs);
+    struct leg *leg = net_own_leg(net);
     if (leg == NULL)
         return false;
     const char *text = question_texts[question];
