@@ -43,6 +43,18 @@ void client_wake(struct net *net, struct client *client, enum client_pause reaso
         core_enqueue(net->core, &client->task);
 }
 
+/* Something was put into the output: to be sent, if the client has not too much already. */
+static void output_grew(struct net *net, struct client *client)
+{
+    struct core *core = net->core;
+    uint64_t bytes = client->conn.out.bytes;
+    conn_mark_dirty(core, &client->conn);
+    if (bytes > core->config->limits.client_output_hard_bytes)
+        conn_close(core, &client->conn, CLOSE_OUTPUT_LIMIT);
+    else if (bytes > core->config->limits.client_output_soft_bytes)
+        client_pause(net, client, PAUSE_OUTPUT);
+}
+
 void client_queue_reply(struct net *net, struct client *client, const struct reply *reply)
 {
     struct core *core = net->core;
@@ -64,13 +76,7 @@ void client_queue_reply(struct net *net, struct client *client, const struct rep
         conn_close(core, &client->conn, CLOSE_NO_MEMORY);
         return;
     }
-    conn_mark_dirty(core, &client->conn);
-    if (out->bytes > core->config->limits.client_output_soft_bytes) {
-        if (out->bytes > core->config->limits.client_output_hard_bytes)
-            conn_close(core, &client->conn, CLOSE_OUTPUT_LIMIT);
-        else
-            client_pause(net, client, PAUSE_OUTPUT);
-    }
+    output_grew(net, client);
 }
 
 static void queue_kept_reply(struct net *net, struct client *client, struct request *request)
@@ -79,7 +85,7 @@ static void queue_kept_reply(struct net *net, struct client *client, struct requ
     request->reply = NULL;
     if ((block->flags & SEND_REFERENCE) != 0) {
         send_queue_push(&client->conn.out, block);
-        conn_mark_dirty(net->core, &client->conn);
+        output_grew(net, client);
         return;
     }
     struct reply reply = {.bytes = block->data, .length = block->length, .block = block};

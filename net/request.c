@@ -96,8 +96,8 @@ void request_answer(struct net *net, struct request *request, const struct reply
         give_back(net, reply);
     } else if (client->fifo_head == request) {
         client_queue_reply(net, client, reply);
-        if (request->client == NULL)
-            return; /* the reply was one too many: the client is being closed, and the request freed with it */
+        if (!conn_is_open(&client->conn))
+            return; /* the reply was one too many: the client is being closed, and the request was freed with it */
     } else {
         request->reply = keep_reply(net, reply);
         if (request->reply == NULL) {
