@@ -45,18 +45,14 @@ static void acknowledge(struct dispatcher *dispatcher)
     memcpy(msg->body, &body, sizeof(body));
 }
 
-/* New legs of a slot whose node has changed wait until the links to the former node have answered what is on them. */
-static void fence_slot(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node)
+/* Puts the slot's fence up before its route changes. Without room for it the former route stays, as a redirect's would: what goes there comes back by MOVED. */
+static bool leave_route(struct dispatcher *dispatcher, uint16_t slot, const struct topology *topology)
 {
-    for (uint8_t protocol = 2; protocol <= 3; protocol++) {
-        struct link *link = link_pool_find(&dispatcher->links, former_node, protocol);
-        if (link == NULL || link->seq_answered == link->seq_sent)
-            continue;
-        if (fence_raise(&dispatcher->fences, FENCE_SLOT, slot, 0, link->key, link->seq_sent, link->seq_answered) == FENCE_FULL)
-            conn_close(dispatcher->core, &link->conn, CLOSE_NO_MEMORY);
-        else
-            metric_add(dispatcher->core->metrics, METRIC_fences_raised_total, 1);
-    }
+    uint32_t former = dispatcher_route(dispatcher, slot);
+    const struct node *node = topology_primary(topology, slot);
+    if (former == 0 || (node != NULL && node->key == former) || owner_raise(dispatcher, slot, former))
+        return true;
+    return topology_node_of_key(topology, former) == NULL;
 }
 
 void adopt_topology(struct dispatcher *dispatcher, const struct topology *topology)
@@ -68,16 +64,15 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
     if (former == NULL) {
         dispatcher->topology = topology;
     } else {
+        uint32_t kept_count = 0;
         for (uint32_t slot = 0; slot < topology->slots_count; slot++) {
             uint32_t former_node = dispatcher_route(dispatcher, (uint16_t)slot);
-            const struct node *node = topology_primary(topology, slot);
-            if (former_node != 0 && (node == NULL || node->key != former_node))
-                fence_slot(dispatcher, (uint16_t)slot, former_node);
+            bool is_left = leave_route(dispatcher, (uint16_t)slot, topology);
+            dispatcher->overrides[slot] = is_left ? 0 : former_node;
+            kept_count += !is_left;
         }
+        dispatcher->overrides_count = kept_count;
         dispatcher->topology = topology;
-        if (dispatcher->overrides_count > 0)
-            memset(dispatcher->overrides, 0, sizeof(dispatcher->overrides));
-        dispatcher->overrides_count = 0;
     }
     metric_set(core->metrics, METRIC_topology_epoch, topology->epoch);
     /* Ready with the first whole view, and for good: a slot that is lost later is an error of its own. */

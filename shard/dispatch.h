@@ -121,6 +121,8 @@ void owner_gone(struct net *net, struct link *link);
 /* Batches to their links; those of links at their maximum wait unless `force`. */
 void owner_flush(struct dispatcher *dispatcher, bool force);
 void owner_expire(struct dispatcher *dispatcher);
+/* New legs of `slot` wait until the links to its former node have answered what is on them. False: no room for the fence. */
+bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node);
 void owner_init(struct dispatcher *dispatcher);
 void owner_fini(struct dispatcher *dispatcher);
 

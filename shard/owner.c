@@ -103,7 +103,9 @@ static void finish(struct dispatcher *dispatcher, struct leg *leg, const struct 
     enum fence_scope held = held_scope(leg);
     uint16_t slot = leg->slot;
     uint32_t key_hash = leg->key_hash;
+    bool was_paused = (leg->flags & LEG_PAUSED) != 0;
     set_held(leg, FENCE_NONE);
+    leg->flags &= (uint8_t)~LEG_PAUSED;
     if (leg->home != dispatcher->core->id) {
         reply_to_home(dispatcher, leg, reply, status);
         pool_put(&net->legs, &leg);
@@ -118,7 +120,9 @@ static void finish(struct dispatcher *dispatcher, struct leg *leg, const struct 
         else
             request_leg_failed(net, request, part, status);
     }
-    if (held != FENCE_NONE)
+    if (held != FENCE_NONE && was_paused)
+        fence_release_paused(&dispatcher->fences, held, slot, key_hash);
+    else if (held != FENCE_NONE)
         fence_release(&dispatcher->fences, held, slot, key_hash);
 }
 
@@ -323,16 +327,10 @@ static void retry_later(struct dispatcher *dispatcher, struct leg *leg)
         timer_set(&dispatcher->core->wheel, &dispatcher->retry_timer, dispatcher->core->now_ms + RETRY_TICK_MS);
 }
 
-/* Puts the leg behind a fence of its own. False: it has been failed or waits in the fence. */
-static bool leave_channel(struct dispatcher *dispatcher, struct link *link, struct leg *leg, enum fence_scope scope, uint32_t target)
+static struct fence_redirect redirect_of(const struct leg *leg, enum fence_scope scope, const struct link *link, uint32_t target)
 {
-    if ((leg->flags & LEG_CHILD) != 0)
-        return true; /* its parent fences the slot */
-    if (leg->key_hash == 0)
-        scope = FENCE_SLOT;
-    settle_link(dispatcher, link);
-    struct fence_redirect redirect = {
-        .scope = scope,
+    return (struct fence_redirect){
+        .scope = leg->key_hash == 0 ? FENCE_SLOT : scope,
         .held = held_scope(leg),
         .slot = leg->slot,
         .key_hash = leg->key_hash,
@@ -341,17 +339,25 @@ static bool leave_channel(struct dispatcher *dispatcher, struct link *link, stru
         .answered_seq = link->seq_answered,
         .target = target,
     };
+}
+
+/* The leg leaves its channel for `target`: later ones of its key or slot wait. PASS: it is to be sent now. WAIT: it is not to be touched any more. FULL: it has been failed. */
+static enum fence_verdict leave_channel(struct dispatcher *dispatcher, struct link *link, struct leg *leg, enum fence_scope scope, uint32_t target)
+{
     leg->target = target;
-    enum fence_scope before = held_scope(leg);
-    set_held(leg, scope);
+    if ((leg->flags & LEG_CHILD) != 0)
+        return FENCE_PASS; /* its parent fences the slot */
+    settle_link(dispatcher, link);
+    struct fence_redirect redirect = redirect_of(leg, scope, link, target);
     uint64_t raised_before = dispatcher->fences.raised_count;
+    set_held(leg, redirect.scope);
     enum fence_verdict verdict = fence_redirect(&dispatcher->fences, &redirect, waiter_of_leg(leg));
     metric_add(dispatcher->core->metrics, METRIC_fences_raised_total, dispatcher->fences.raised_count - raised_before);
     if (verdict == FENCE_FULL) {
-        set_held(leg, before);
+        set_held(leg, redirect.held);
         fail(dispatcher, leg, STATUS_FULL);
     }
-    return verdict == FENCE_PASS;
+    return verdict;
 }
 
 static void forward_error(struct dispatcher *dispatcher, struct leg *leg, const struct reply *reply)
@@ -359,39 +365,53 @@ static void forward_error(struct dispatcher *dispatcher, struct leg *leg, const 
     finish(dispatcher, leg, reply, STATUS_OK);
 }
 
-/* The slot's former node may have a second link (other protocol) with legs for the slot: they too come before what goes to the new node. */
-static void raise_for_other_protocol(struct dispatcher *dispatcher, const struct link *link, uint16_t slot)
+bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node)
 {
-    struct link *other = link_pool_find(&dispatcher->links, link->node_key, link->protocol == 2 ? 3 : 2);
-    if (other == NULL)
+    bool is_raised = true;
+    for (uint8_t protocol = 2; protocol <= 3; protocol++) {
+        struct link *link = link_pool_find(&dispatcher->links, former_node, protocol);
+        if (link == NULL)
+            continue;
+        settle_link(dispatcher, link);
+        if (link->seq_answered == link->seq_sent)
+            continue;
+        enum fence_verdict verdict = fence_raise(&dispatcher->fences, FENCE_SLOT, slot, 0, link->key, link->seq_sent, link->seq_answered);
+        metric_add(dispatcher->core->metrics, METRIC_fences_raised_total, verdict == FENCE_WAIT);
+        is_raised = is_raised && verdict != FENCE_FULL;
+    }
+    return is_raised;
+}
+
+/* From now on `slot` is routed to node_key, behind all that is on its way to the former node. Where there is no room for the fence the former route stays: what goes there comes back by MOVED. */
+static void reroute(struct dispatcher *dispatcher, uint16_t slot, uint32_t node_key)
+{
+    uint32_t former = dispatcher_route(dispatcher, slot);
+    if (former == node_key || (former != 0 && !owner_raise(dispatcher, slot, former)))
         return;
-    settle_link(dispatcher, other);
-    if (fence_raise(&dispatcher->fences, FENCE_SLOT, slot, 0, other->key, other->seq_sent, other->seq_answered) == FENCE_FULL)
-        conn_close(dispatcher->core, &other->conn, CLOSE_NO_MEMORY);
+    if (dispatcher->overrides[slot] == 0)
+        dispatcher->overrides_count++;
+    dispatcher->overrides[slot] = node_key;
 }
 
 static void follow_moved(struct dispatcher *dispatcher, struct link *link, struct leg *leg, const struct reply *reply, struct recover_target *target)
 {
     metric_add(dispatcher->core->metrics, METRIC_moved_total, 1);
     uint32_t node_key = target_node(dispatcher, link, target);
+    uint16_t slot = leg->slot;
     dispatcher_ask_refresh(dispatcher, target);
-    if (node_key == 0 || leg->attempts >= REDIRECTS_MAX || target->slot != leg->slot) {
+    if (node_key == 0 || leg->attempts >= REDIRECTS_MAX || target->slot != slot) {
         forward_error(dispatcher, leg, reply);
         return;
     }
     leg->attempts++;
     leg->flags &= (uint8_t)~LEG_ASKING;
-    if (dispatcher_route(dispatcher, leg->slot) != node_key) {
-        raise_for_other_protocol(dispatcher, link, leg->slot);
-        if (dispatcher->overrides[leg->slot] == 0)
-            dispatcher->overrides_count++;
-        dispatcher->overrides[leg->slot] = node_key;
-    }
-    if (!leave_channel(dispatcher, link, leg, FENCE_SLOT, node_key))
+    enum fence_verdict verdict = leave_channel(dispatcher, link, leg, FENCE_SLOT, node_key);
+    if (verdict == FENCE_FULL)
         return;
-    leg->target = node_key;
+    reroute(dispatcher, slot, node_key);
     metric_add(dispatcher->core->metrics, METRIC_legs_retried_total, 1);
-    resend(dispatcher, leg);
+    if (verdict == FENCE_PASS)
+        resend(dispatcher, leg);
 }
 
 static void follow_ask(struct dispatcher *dispatcher, struct link *link, struct leg *leg, const struct reply *reply, struct recover_target *target)
@@ -404,11 +424,9 @@ static void follow_ask(struct dispatcher *dispatcher, struct link *link, struct 
     }
     leg->attempts++;
     leg->flags |= LEG_ASKING;
-    if (!leave_channel(dispatcher, link, leg, FENCE_KEY, node_key))
-        return;
-    leg->target = node_key;
     metric_add(dispatcher->core->metrics, METRIC_legs_retried_total, 1);
-    resend(dispatcher, leg);
+    if (leave_channel(dispatcher, link, leg, FENCE_KEY, node_key) == FENCE_PASS)
+        resend(dispatcher, leg);
 }
 
 static bool divide(struct dispatcher *dispatcher, struct leg *leg);
@@ -424,13 +442,22 @@ static void follow_retry(struct dispatcher *dispatcher, struct link *link, struc
     }
     leg->attempts++;
     leg->flags &= (uint8_t)~LEG_ASKING;
-    bool is_parent = verdict == RECOVER_RETRY && leg->key_hash == 0 && (leg->flags & LEG_CHILD) == 0;
-    if (!leave_channel(dispatcher, link, leg, FENCE_KEY, dispatcher_route(dispatcher, leg->slot)))
-        return;
     metric_add(dispatcher->core->metrics, METRIC_legs_retried_total, 1);
-    if (is_parent && divide(dispatcher, leg))
+    if ((leg->flags & LEG_CHILD) != 0) {
+        retry_later(dispatcher, leg);
         return;
-    retry_later(dispatcher, leg);
+    }
+    settle_link(dispatcher, link);
+    struct fence_redirect redirect = redirect_of(leg, FENCE_KEY, link, 0);
+    if (fence_pause(&dispatcher->fences, &redirect) == FENCE_FULL) {
+        forward_error(dispatcher, leg, reply);
+        return;
+    }
+    set_held(leg, redirect.scope);
+    leg->flags |= LEG_PAUSED;
+    bool has_many_keys = leg->key_hash == 0;
+    if (verdict != RECOVER_RETRY || !has_many_keys || !divide(dispatcher, leg))
+        retry_later(dispatcher, leg);
 }
 
 void owner_reply(struct net *net, struct link *link, struct leg *leg, const struct reply *reply)
@@ -580,15 +607,18 @@ static void emit_new(void *context, struct fence_waiter *waiter)
     resend(context, leg_of_waiter(waiter));
 }
 
+/* By the time it may go the slot may be elsewhere again: it goes where the slot is now. */
 static void emit_redirected(void *context, struct fence_waiter *waiter)
 {
-    resend(context, leg_of_waiter(waiter));
+    struct leg *leg = leg_of_waiter(waiter);
+    leg->target = 0;
+    leg->flags &= (uint8_t)~LEG_ASKING;
+    resend(context, leg);
 }
 
 static uint64_t waiting_target(void *context, struct fence_waiter *waiter)
 {
-    (void)context;
-    return leg_of_waiter(waiter)->target;
+    return dispatcher_route(context, leg_of_waiter(waiter)->slot);
 }
 
 static const struct fence_ops fence_callbacks = {.emit = emit_new, .emit_redirect = emit_redirected, .target_of = waiting_target};
@@ -605,6 +635,31 @@ static void waiter_expired(void *context, struct fence_waiter *waiter, bool redi
     fail(context, leg_of_waiter(waiter), STATUS_TIMEOUT);
 }
 
+/* The pause is over: to the node of its slot, unless others of the slot are out elsewhere. */
+static void resume(struct dispatcher *dispatcher, struct leg *leg)
+{
+    struct fence_redirect redirect = {
+        .scope = held_scope(leg),
+        .held = held_scope(leg),
+        .slot = leg->slot,
+        .key_hash = leg->key_hash,
+        .link_key = 1, /* no dependency: both sequence numbers are 0 */
+        .target = dispatcher_route(dispatcher, leg->slot),
+    };
+    leg->flags &= (uint8_t)~LEG_PAUSED;
+    switch (fence_resume(&dispatcher->fences, &redirect, waiter_of_leg(leg))) {
+    case FENCE_PASS:
+        resend(dispatcher, leg);
+        return;
+    case FENCE_WAIT:
+        return;
+    case FENCE_FULL:
+        leg->flags |= LEG_PAUSED;
+        retry_later(dispatcher, leg);
+        return;
+    }
+}
+
 static void run_retries(struct timer *timer, void *context)
 {
     struct dispatcher *dispatcher = context;
@@ -619,8 +674,10 @@ static void run_retries(struct timer *timer, void *context)
         leg->target = 0;
         if (is_overdue(dispatcher, leg, 0))
             fail(dispatcher, leg, STATUS_TIMEOUT);
-        else
+        else if ((leg->flags & LEG_CHILD) != 0)
             resend(dispatcher, leg);
+        else
+            resume(dispatcher, leg);
     }
     if (dispatcher->retries.count > 0 && !timer_is_armed(timer))
         timer_set(&dispatcher->core->wheel, timer, dispatcher->core->now_ms + RETRY_TICK_MS);
