@@ -36,18 +36,24 @@ enum status rx_ring_open(struct rx_ring *rx, struct ring *ring, struct arena *ar
     rx->buffer_bytes = block_bytes - (uint32_t)sizeof(struct block);
     size_t bytes = count * sizeof(struct io_uring_buf);
     rx->ring = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
-    if (rx->ring == MAP_FAILED)
+    if (rx->ring == MAP_FAILED) {
+        memset(rx, 0, sizeof(*rx));
         return STATUS_NO_MEMORY;
+    }
     struct io_uring_buf_reg registration = {.ring_addr = (uint64_t)(uintptr_t)rx->ring, .ring_entries = count, .bgid = RX_GROUP};
     if (io_uring_register_buf_ring(&ring->uring, &registration, 0) != 0) {
         munmap(rx->ring, bytes);
+        memset(rx, 0, sizeof(*rx));
         return STATUS_SYSTEM;
     }
     io_uring_buf_ring_init(rx->ring);
     rx->blocks = alloc_zeroed(count * sizeof(*rx->blocks));
     rx->owed_count = count;
     rx_ring_publish(rx);
-    return rx->owed_count < count ? STATUS_OK : STATUS_NO_MEMORY;
+    if (rx->owed_count < count)
+        return STATUS_OK;
+    rx_ring_close(rx, ring);
+    return STATUS_NO_MEMORY;
 }
 
 void rx_ring_close(struct rx_ring *rx, struct ring *ring)

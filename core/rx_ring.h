@@ -23,7 +23,7 @@ struct rx_ring {
     uint32_t owed_count;
 };
 
-/* count: power of two up to 32,768; block_bytes: size of each block with its header. */
+/* count: power of two up to 32,768; block_bytes: size of each block with its header. STATUS_NO_MEMORY where the arena gives none at all, STATUS_SYSTEM where the kernel refuses; nothing stays open then. */
 enum status rx_ring_open(struct rx_ring *rx, struct ring *ring, struct arena *arena, uint32_t count, uint32_t block_bytes) ZG_NODISCARD;
 void rx_ring_close(struct rx_ring *rx, struct ring *ring);
 

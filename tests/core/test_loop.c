@@ -1,0 +1,455 @@
+/*
+ * The loop of a core: its phases, tasks, timers and end; and, with two threads, that a core which sleeps is woken in every mode of idling by every kind of doorbell.
+ */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/thread.h"
+#include "tests/core/core_fixture.h"
+
+TestSuite(loop, .timeout = 100);
+
+enum { TRACE_MAX = 4096, ROUND_TRIPS = 200, PASSES_NS = 10 * 1000 * 1000 };
+
+/* What happened, in order: one letter each. */
+static char trace[TRACE_MAX];
+static size_t trace_length;
+
+static void note(char letter)
+{
+    if (trace_length < TRACE_MAX - 1)
+        trace[trace_length++] = letter;
+}
+
+struct counted_task {
+    struct task task;
+    uint32_t runs, runs_max; /* enqueues itself until so many */
+    char letter;
+    struct counted_task *other; /* enqueued once by the first run */
+};
+
+static void run_counted(struct core *core, struct task *task)
+{
+    struct counted_task *counted = LIST_ENTRY(task, struct counted_task, task);
+    note(counted->letter);
+    if (++counted->runs < counted->runs_max)
+        core_enqueue(core, task);
+    if (counted->other != NULL)
+        core_enqueue(core, &counted->other->task);
+    counted->other = NULL;
+}
+
+static void note_flush(struct core *core)
+{
+    (void)core;
+    note('F');
+}
+
+static void note_release(struct core *core)
+{
+    (void)core;
+    note('R');
+}
+
+static bool after_iterations(void *context)
+{
+    uint32_t *left = context;
+    return (*left)-- == 0;
+}
+
+static void run_iterations(struct core_fixture *fixture, uint32_t count)
+{
+    cr_assert(core_fixture_run(fixture, after_iterations, &count));
+}
+
+static void fire(struct timer *timer, void *context)
+{
+    (void)timer;
+    (void)context;
+    note('T');
+}
+
+Test(loop, phases_come_in_their_order)
+{
+    struct core_fixture fixture;
+    struct counted_task task = {.letter = 'a', .runs_max = 1};
+    struct timer timer;
+    core_fixture_init(&fixture, 1);
+    fixture.hooks.flush = note_flush;
+    fixture.hooks.release = note_release;
+    core_fixture_open(&fixture);
+    task_init(&task.task, run_counted);
+    timer_init(&timer, fire, NULL);
+    timer_set(&fixture.core.wheel, &timer, fixture.core.now_ms);
+    core_enqueue(&fixture.core, &task.task);
+    run_iterations(&fixture, 2);
+    cr_expect_str_eq(trace, "TaFRFR");
+    cr_expect_eq(metric_read(fixture.core.metrics, METRIC_loop_iterations_total), 2);
+    core_fixture_close(&fixture);
+}
+
+Test(loop, task_enqueued_twice_runs_once_and_from_a_task_in_the_same_iteration)
+{
+    struct core_fixture fixture;
+    struct counted_task second = {.letter = 'b', .runs_max = 1};
+    struct counted_task first = {.letter = 'a', .runs_max = 1, .other = &second};
+    struct counted_task third = {.letter = 'c', .runs_max = 1};
+    core_fixture_init(&fixture, 1);
+    fixture.hooks.flush = note_flush;
+    core_fixture_open(&fixture);
+    task_init(&first.task, run_counted);
+    task_init(&second.task, run_counted);
+    task_init(&third.task, run_counted);
+    core_enqueue(&fixture.core, &first.task);
+    core_enqueue(&fixture.core, &first.task);
+    core_enqueue(&fixture.core, &third.task);
+    run_iterations(&fixture, 1);
+    cr_expect_str_eq(trace, "acbF");
+    core_fixture_close(&fixture);
+}
+
+/* A task that always has more to do neither starves the rest of the loop nor lets the core sleep. */
+Test(loop, endless_task_is_bounded_in_each_iteration)
+{
+    struct core_fixture fixture;
+    struct counted_task task = {.letter = 'a', .runs_max = 1000};
+    core_fixture_init(&fixture, 1);
+    fixture.hooks.flush = note_flush;
+    core_fixture_open(&fixture);
+    task_init(&task.task, run_counted);
+    core_enqueue(&fixture.core, &task.task);
+    run_iterations(&fixture, 10);
+    cr_expect_eq(task.runs, 10 * 64);
+    cr_expect_eq(metric_read(fixture.core.metrics, METRIC_loop_sleeps_total), 0);
+    run_iterations(&fixture, 10);
+    cr_expect_eq(task.runs, 1000);
+    cr_expect(metric_read(fixture.core.metrics, METRIC_loop_sleeps_total) > 0);
+    core_fixture_close(&fixture);
+}
+
+static bool has_traced(void *context)
+{
+    size_t *length = context;
+    return trace_length >= *length;
+}
+
+Test(loop, timer_fires_after_its_time_and_wakes_the_core)
+{
+    static const enum config_idle modes[] = {IDLE_SLEEP, IDLE_ADAPTIVE, IDLE_SPIN};
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        struct core_fixture fixture;
+        struct timer timer;
+        size_t one = 1;
+        trace_length = 0;
+        core_fixture_init(&fixture, 1);
+        fixture.config->cores.idle = modes[i];
+        core_fixture_open(&fixture);
+        timer_init(&timer, fire, NULL);
+        uint64_t begin_ns = clock_monotonic_ns();
+        timer_set(&fixture.core.wheel, &timer, begin_ns / 1000000 + 30);
+        cr_expect(core_fixture_run(&fixture, has_traced, &one));
+        uint64_t waited_ns = clock_monotonic_ns() - begin_ns;
+        cr_expect_geq(waited_ns, 29 * UINT64_C(1000000), "%llu", (unsigned long long)waited_ns);
+        uint64_t sleeps = metric_read(fixture.core.metrics, METRIC_loop_sleeps_total);
+        cr_expect_eq(sleeps > 0, modes[i] != IDLE_SPIN, "%llu sleeps", (unsigned long long)sleeps);
+        core_fixture_close(&fixture);
+    }
+}
+
+Test(loop, sleep_without_a_timer_is_bounded)
+{
+    struct core_fixture fixture;
+    core_fixture_init(&fixture, 1);
+    core_fixture_open(&fixture);
+    uint64_t begin_ns = clock_monotonic_ns();
+    run_iterations(&fixture, 3);
+    uint64_t waited_ns = clock_monotonic_ns() - begin_ns;
+    cr_expect_geq(waited_ns, UINT64_C(250000000));
+    cr_expect_lt(waited_ns, UINT64_C(5000000000));
+    core_fixture_close(&fixture);
+}
+
+static bool is_busy_thrice(const struct core *core)
+{
+    return metric_read(core->metrics, METRIC_loop_iterations_total) < 4;
+}
+
+Test(loop, busy_core_does_not_sleep)
+{
+    struct core_fixture fixture;
+    core_fixture_init(&fixture, 1);
+    fixture.hooks.is_busy = is_busy_thrice;
+    core_fixture_open(&fixture);
+    run_iterations(&fixture, 3);
+    cr_expect_eq(metric_read(fixture.core.metrics, METRIC_loop_sleeps_total), 0);
+    run_iterations(&fixture, 2);
+    cr_expect_gt(metric_read(fixture.core.metrics, METRIC_loop_sleeps_total), 0);
+    core_fixture_close(&fixture);
+}
+
+Test(loop, loop_ends_when_it_is_told_and_has_finished)
+{
+    struct core_fixture fixture;
+    core_fixture_init(&fixture, 1);
+    core_fixture_open(&fixture);
+    run_iterations(&fixture, 0);
+    cr_expect_eq(metric_read(fixture.core.metrics, METRIC_loop_iterations_total), 0);
+    run_iterations(&fixture, 5);
+    cr_expect_eq(metric_read(fixture.core.metrics, METRIC_loop_iterations_total), 5);
+    core_fixture_close(&fixture);
+}
+
+Test(loop, wall_clock_follows_the_loop)
+{
+    struct core_fixture fixture;
+    core_fixture_init(&fixture, 1);
+    core_fixture_open(&fixture);
+    run_iterations(&fixture, 1);
+    uint64_t before_ns = clock_realtime_ns();
+    uint64_t loop_ns = core_realtime_ns(&fixture.core);
+    cr_expect(loop_ns <= before_ns + 1000000000 && before_ns <= loop_ns + UINT64_C(5000000000));
+    core_fixture_close(&fixture);
+}
+
+static void count_completion(struct core *core, uint64_t user_data, int32_t result, uint32_t flags)
+{
+    (void)core;
+    (void)flags;
+    note(user_data >> 56 == (RING_OP_CONN_SEND | RING_OP_LINK_BIT) && result == 0 ? 'L' : (user_data & 0xff) == 5 ? 'C' : '?');
+}
+
+Test(loop, completions_reach_the_handler_of_their_operation)
+{
+    struct core_fixture fixture;
+    size_t two = 2;
+    core_fixture_init(&fixture, 1);
+    core_fixture_open(&fixture);
+    fixture.core.completions[RING_OP_CONN_SEND] = count_completion;
+    struct io_uring_sqe *sqe = ring_sqe(&fixture.core.ring);
+    io_uring_prep_nop(sqe);
+    io_uring_sqe_set_data64(sqe, ring_user_data_plain(RING_OP_CONN_SEND, 5));
+    sqe = ring_sqe(&fixture.core.ring);
+    io_uring_prep_nop(sqe);
+    io_uring_sqe_set_data64(sqe, ring_user_data_plain(RING_OP_CONN_SEND | RING_OP_LINK_BIT, 0));
+    sqe = ring_sqe(&fixture.core.ring);
+    io_uring_prep_nop(sqe);
+    io_uring_sqe_set_data64(sqe, ring_user_data_plain(RING_OP_ACCEPT, 5)); /* nobody's: dropped */
+    cr_expect(core_fixture_run(&fixture, has_traced, &two));
+    cr_expect_str_eq(trace, "CL");
+    core_fixture_close(&fixture);
+}
+
+Test(loop, each_feature_of_the_ring_can_be_off)
+{
+    for (int off = 0; off < 6; off++) {
+        struct core_fixture fixture;
+        struct timer timer;
+        size_t one = 1;
+        trace_length = 0;
+        core_fixture_init(&fixture, 1);
+        bool *const fields[] = {&fixture.config->ring.multishot_accept, &fixture.config->ring.multishot_recv, &fixture.config->ring.direct_descriptors, &fixture.config->ring.defer_taskrun, &fixture.config->ring.min_wait};
+        if (off < 5)
+            *fields[off] = false;
+        else
+            fixture.config->cores.doorbell = DOORBELL_EVENTFD;
+        core_fixture_open(&fixture);
+        timer_init(&timer, fire, NULL);
+        timer_set(&fixture.core.wheel, &timer, fixture.core.now_ms + 2);
+        cr_expect(core_fixture_run(&fixture, has_traced, &one), "%d", off);
+        core_fixture_close(&fixture);
+    }
+}
+
+Test(loop, core_without_memory_for_its_buffers_says_so)
+{
+    struct core_fixture fixture;
+    char error[256] = "";
+    core_fixture_init(&fixture, 1);
+    fixture.config->limits.rx_buffers_per_core = 64;
+    fixture.config->limits.rx_buffer_bytes = 1 << 21; /* larger than the whole arena */
+    fixture.config->limits.arena_bytes_per_core = 1 << 20;
+    cr_expect_neq(core_open(&fixture.core, 0, fixture.config, &fixture.shared, error, sizeof(error)), STATUS_OK);
+    cr_expect_not_null(strstr(error, "core 0: the receive buffers"), "%s", error);
+    cr_expect_null(fixture.core.arena);
+    mailbox_group_destroy(&fixture.shared.mailboxes);
+    config_destroy(&fixture.config);
+}
+
+/* ---- two cores ---- */
+
+struct player {
+    struct core core; /* first member */
+    struct thread thread;
+    struct game *game;
+    struct timer give_up;
+    uint32_t taken;
+    bool has_failed;
+    bool must_send;
+    char error[256];
+};
+
+struct game {
+    struct config *config;
+    struct core_shared shared;
+    pthread_barrier_t barrier;
+    struct player players[2];
+    uint32_t pause_us; /* before a message is answered, so that the other side sleeps */
+};
+
+static struct player *player_of(const struct core *core)
+{
+    return core->context;
+}
+
+static void send_ball(struct player *player)
+{
+    struct msg *msg = mailbox_reserve(player->core.mailbox, 1 - player->core.id, CLASS_CONTROL);
+    if (msg == NULL)
+        return;
+    player->must_send = false;
+    msg->kind = player->taken < ROUND_TRIPS ? MSG_REFRESH : MSG_DRAIN;
+    if (msg->kind == MSG_DRAIN)
+        player->core.is_stopping = true;
+}
+
+static void on_ball(void *context, uint32_t from, const struct msg *msg, const uint8_t *bytes)
+{
+    struct player *player = player_of(context);
+    (void)bytes;
+    if (from != 1 - player->core.id)
+        player->has_failed = true;
+    if (msg->kind == MSG_DRAIN) {
+        player->core.is_stopping = true;
+        return;
+    }
+    player->taken++;
+    player->must_send = true;
+}
+
+static void flush_ball(struct core *core)
+{
+    struct player *player = player_of(core);
+    if (!player->must_send)
+        return;
+    struct timespec pause = {.tv_nsec = player->game->pause_us * 1000};
+    (void)nanosleep(&pause, NULL);
+    send_ball(player);
+}
+
+static bool has_ball(const struct core *core)
+{
+    return player_of(core)->must_send;
+}
+
+static bool is_over(const struct core *core)
+{
+    return !player_of(core)->must_send;
+}
+
+static const struct core_hooks game_hooks = {.message = on_ball, .flush = flush_ball, .release = core_fixture_nothing, .is_busy = has_ball, .is_finished = is_over};
+
+static void give_up(struct timer *timer, void *context)
+{
+    struct player *player = context;
+    (void)timer;
+    player->has_failed = true;
+    player->core.is_stopping = true;
+}
+
+static void play(void *context)
+{
+    struct player *player = context;
+    struct game *game = player->game;
+    uint32_t id = (uint32_t)(player - game->players);
+    player->core.hooks = &game_hooks;
+    player->core.context = player;
+    enum status status = core_open(&player->core, id, game->config, &game->shared, player->error, sizeof(player->error));
+    (void)pthread_barrier_wait(&game->barrier);
+    if (status != STATUS_OK) {
+        player->has_failed = true;
+        return;
+    }
+    timer_init(&player->give_up, give_up, player);
+    timer_set(&player->core.wheel, &player->give_up, player->core.now_ms + 30000);
+    player->must_send = id == 0;
+    core_run(&player->core);
+    timer_cancel(&player->core.wheel, &player->give_up);
+    (void)pthread_barrier_wait(&game->barrier); /* nobody rings a ring that is closed */
+    core_close(&player->core);
+}
+
+static void expect_game(enum config_idle idle, enum config_doorbell doorbell, uint32_t pause_us)
+{
+    struct mailbox_options options = {.cores_count = 3, .lane_slots = 64, .returns = 8, .control = 4};
+    struct game *game = alloc_zeroed(sizeof(*game));
+    char error[128];
+    game->config = config_create_default();
+    game->config->cores.idle = idle;
+    game->config->cores.doorbell = doorbell;
+    game->config->limits.arena_bytes_per_core = 16 << 20;
+    game->config->limits.rx_buffers_per_core = 64;
+    game->config->limits.clients_per_core = 8;
+    game->config->limits.links_per_core = 8;
+    game->config->ring.entries = 64;
+    game->pause_us = pause_us;
+    game->shared.cores_count = 3;
+    game->shared.data_cores = 2;
+    game->shared.mailboxes = mailbox_group_create(&options);
+    cr_assert_eq(pthread_barrier_init(&game->barrier, NULL, 2), 0);
+    uint64_t begin_ns = clock_monotonic_ns();
+    for (int i = 0; i < 2; i++) {
+        game->players[i].game = game;
+        cr_assert_eq(thread_start(&game->players[i].thread, "player", -1, play, &game->players[i], error, sizeof(error)), STATUS_OK);
+    }
+    uint64_t sleeps = 0, doorbells = 0;
+    for (int i = 0; i < 2; i++) {
+        struct player *player = &game->players[i];
+        thread_join(&player->thread);
+        cr_assert_not(player->has_failed, "idle %d doorbell %d: %u taken, %s", idle, doorbell, player->taken, player->error);
+        cr_expect_geq(player->taken, (uint32_t)ROUND_TRIPS - 1);
+        sleeps += metric_read(player->core.metrics, METRIC_loop_sleeps_total);
+        doorbells += metric_read(player->core.metrics, METRIC_mailbox_doorbells_total);
+    }
+    uint64_t took_ns = clock_monotonic_ns() - begin_ns;
+    /* Every wake-up that is lost costs up to 100 ms. */
+    cr_expect_lt(took_ns, 2 * ROUND_TRIPS * ((uint64_t)pause_us * 1000 + PASSES_NS), "idle %d doorbell %d: %llu ms", idle, doorbell, (unsigned long long)(took_ns / 1000000));
+    if (idle == IDLE_SPIN)
+        cr_expect(sleeps == 0 && doorbells == 0);
+    if (idle == IDLE_SLEEP)
+        cr_expect(sleeps > ROUND_TRIPS && doorbells > 0, "%llu sleeps, %llu doorbells", (unsigned long long)sleeps, (unsigned long long)doorbells);
+    mailbox_group_destroy(&game->shared.mailboxes);
+    for (int i = 0; i < 2; i++) {
+        arena_destroy(&game->players[i].core.arena);
+        alloc_free(game->players[i].core.metrics);
+    }
+    cr_assert_eq(pthread_barrier_destroy(&game->barrier), 0);
+    config_destroy(&game->config);
+    alloc_free(game);
+}
+
+Test(loop, sleeping_core_is_woken_by_a_message_to_its_ring)
+{
+    expect_game(IDLE_SLEEP, DOORBELL_MSG_RING, 0);
+    expect_game(IDLE_SLEEP, DOORBELL_AUTO, 2000);
+}
+
+Test(loop, sleeping_core_is_woken_by_its_eventfd)
+{
+    expect_game(IDLE_SLEEP, DOORBELL_EVENTFD, 0);
+    expect_game(IDLE_SLEEP, DOORBELL_EVENTFD, 2000);
+}
+
+Test(loop, adaptive_core_is_woken_or_sees_the_message)
+{
+    expect_game(IDLE_ADAPTIVE, DOORBELL_MSG_RING, 0);
+    expect_game(IDLE_ADAPTIVE, DOORBELL_EVENTFD, 0);
+    expect_game(IDLE_ADAPTIVE, DOORBELL_MSG_RING, 2000);
+}
+
+Test(loop, spinning_core_sees_the_message_and_needs_no_doorbell)
+{
+    expect_game(IDLE_SPIN, DOORBELL_MSG_RING, 0);
+    expect_game(IDLE_SPIN, DOORBELL_EVENTFD, 0);
+}
