@@ -4,7 +4,7 @@
     check_format.py [--fix] [FILE...]      all C files below core, net, admission, cache, shard, bench, tests without FILE
     check_format.py --self-test
 
-Left alone: enumerations (clang-format would give each enumerator a line of its own), tables and recorded data (.def, tests/**/*_table.h, *_reply.h, data/) and what stands between
+Left alone: enumerations and initializers (clang-format would give each entry a line of its own), macros of several lines, tables and recorded data (.def, tests/**/*_table.h, *_reply.h, data/) and what stands between
 "clang-format off" and "on". Also checked: no tabs, no trailing spaces, no line above 240 characters, a line break at the end.
 """
 import difflib
@@ -31,18 +31,34 @@ def c_files():
 
 
 def ranges_to_format(lines):
-    """(first, last) pairs of line numbers without the enumerations."""
-    ranges, start, inside = [], 1, False
+    """(first, last) pairs of line numbers without enumerations, initializers of several lines and macros of several lines."""
+    skipped, inside = set(), None
     for number, line in enumerate(lines, 1):
-        if not inside and re.match(r"\s*(static\s+)?enum\b[^;()=]*(\{|$)", line):
-            if start <= number - 1:
-                ranges.append((start, number - 1))
-            inside = True
-        if inside and ("};" in line or re.search(r"\}\s*\w*;", line)):
-            inside = False
-            start = number + 1
-    if not inside and start <= len(lines):
-        ranges.append((start, len(lines)))
+        if inside is None:
+            if re.match(r"\s*(static\s+)?enum\b[^;()=]*(\{|$)", line):
+                inside = "enum"
+            elif line.rstrip().endswith("= {"):
+                inside = "initializer"
+            elif re.match(r"\s*#\s*define\b.*\\$", line):
+                inside = "macro"
+        if inside is not None:
+            skipped.add(number)
+            if inside == "macro":
+                is_last = not line.endswith("\\")
+            elif inside == "enum":
+                is_last = "};" in line or re.search(r"\}\s*\w*;", line)
+            else:
+                is_last = line.rstrip().endswith("};")
+            if is_last:
+                inside = None
+    ranges = []
+    for number in range(1, len(lines) + 1):
+        if number in skipped:
+            continue
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
     return ranges
 
 

@@ -145,6 +145,8 @@ stage_tsan() {
         failed=$((failed + 1))
         return
     fi
+    # Programs that were added since the directory was configured must be known before they are listed.
+    compile "$builds/build-tsan" build.ninja || true
     local plain
     plain=$(ninja -C "$builds/build-tsan" -t targets all 2>/dev/null | sed -n 's|^\(tests/plain_[a-z0-9_]*\): .*|\1|p')
     if ! compile "$builds/build-tsan" $plain; then
