@@ -88,6 +88,8 @@ struct core {
 /* Opens ring, buffers, arena. The mailbox group must exist. On error `error` says why. Must run on the core's own thread. */
 enum status core_open(struct core *core, uint32_t id, const struct config *config, struct core_shared *shared, char *error, size_t error_bytes) ZG_NODISCARD;
 void core_close(struct core *core);
+/* The last step, after the mailbox group is destroyed: frees what peers could reach until then. Blocks that are still held are logged by their bytes and stay, for a leak checker to show. */
+void core_fini(struct core *core);
 
 /* Runs until is_stopping and is_finished. */
 void core_run(struct core *core);

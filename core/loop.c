@@ -143,6 +143,20 @@ void core_close(struct core *core)
     ring_close(&core->ring);
 }
 
+void core_fini(struct core *core)
+{
+    if (core->arena == NULL)
+        return;
+    uint64_t held = arena_bytes_held(core->arena);
+    if (held == 0)
+        arena_destroy(&core->arena);
+    else
+        core_log(core, LOG_ERROR, "arena_leak", "core=%u bytes=%llu", core->id, (unsigned long long)held);
+    core->arena = NULL;
+    alloc_free(core->metrics);
+    core->metrics = NULL;
+}
+
 void core_enqueue(struct core *core, struct task *task)
 {
     if (!list_is_linked(&task->node))

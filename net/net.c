@@ -61,6 +61,7 @@ void net_close(struct core *core)
     pool_fini(&net->links);
     pool_fini(&net->requests);
     pool_fini(&net->legs);
+    alloc_free(net->listeners);
     alloc_free(net->send_slots);
     alloc_free(net);
     core->net = NULL;

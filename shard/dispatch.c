@@ -15,7 +15,7 @@
 #include "shard/merge.h"
 #include "shard/slot.h"
 
-enum { KEYS_INLINE = 64, REFRESH_PAUSE_MS = 20, MERGED_KEEP_BYTES = 1024 * 1024 };
+enum { KEYS_INLINE = 64, REFRESH_PAUSE_MS = 20, MERGED_KEEP_BYTES = 1024 * 1024, SPLITS_KEEP = 256 };
 
 /* A split request: its merge, and the block with the commands of its parts. */
 struct split {
@@ -325,8 +325,18 @@ static void split_free(struct net *net, struct request *request)
     struct dispatcher *dispatcher = net->owner;
     struct split *split = request->split;
     request->split = NULL;
-    merge_reset(&split->merge);
+    /* Some keep their memory for the next; not as many as a peak ever had. */
+    if (dispatcher->splits.live_count <= SPLITS_KEEP)
+        merge_reset(&split->merge);
+    else
+        merge_fini(&split->merge);
     pool_put(&dispatcher->splits, &split);
+}
+
+static void end_split(void *object)
+{
+    struct split *split = object;
+    merge_fini(&split->merge);
 }
 
 /* ---- the way in ---- */
@@ -516,6 +526,7 @@ void dispatcher_fini(struct dispatcher *dispatcher)
     owner_fini(dispatcher);
     splitter_fini(&dispatcher->splitter);
     resp_writer_fini(&dispatcher->merged);
+    pool_each(&dispatcher->splits, end_split);
     pool_fini(&dispatcher->splits);
     link_pool_fini(&dispatcher->links);
 }

@@ -539,7 +539,7 @@ static bool divide(struct dispatcher *dispatcher, struct leg *parent)
     }
     arena_put(dispatcher->core->arena, &block);
     if (children.count == 0) {
-        merge_reset(&subsplit->merge);
+        merge_fini(&subsplit->merge);
         pool_put(&dispatcher->subsplits, &subsplit);
         return false;
     }
@@ -563,7 +563,7 @@ static void finish_child(struct dispatcher *dispatcher, struct leg *leg, const s
     struct resp_writer whole;
     resp_writer_init(&whole, subsplit->parent->protocol);
     merge_write(&subsplit->merge, &whole);
-    merge_reset(&subsplit->merge);
+    merge_fini(&subsplit->merge);
     struct leg *parent = subsplit->parent;
     pool_put(&dispatcher->subsplits, &subsplit);
     struct reply merged = {.bytes = whole.data, .length = whole.length};

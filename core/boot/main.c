@@ -160,9 +160,14 @@ static int run(const struct config *config)
     for (uint32_t i = 0; i < count; i++)
         worker_release(&workers[i]);
     housekeeper_release(housekeeper);
-    for (uint32_t i = 0; i <= count; i++)
-        log_ring_destroy(&housekeeper->logs[i]);
     destroy_process(process);
+    for (uint32_t i = 0; i < count; i++)
+        core_fini(&workers[i].core);
+    core_fini(&housekeeper->core);
+    for (uint32_t i = 0; i <= count; i++) {
+        (void)log_ring_drain(housekeeper->logs[i], log_fd);
+        log_ring_destroy(&housekeeper->logs[i]);
+    }
     alloc_free(workers);
     alloc_free(housekeeper);
     alloc_free(process);

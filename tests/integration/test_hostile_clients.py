@@ -68,7 +68,7 @@ def test_protocol_error_where_no_request_is_free(make_fake, make_gateway):
 
 
 @pytest.mark.parametrize("line, options", [
-    (b"DEL" + b" a" * 400, {"limits.request_max": "1KiB"}),
+    (b"DEL" + b" a" * 400, {"limits.request_max": "1KiB", "limits.inline_bytes": "512B", "use_cases.max_value": "1KiB"}),
     (b"SET k " + b"x" * 2000, {"use_cases.max_value": "1KiB"}),
 ], ids=["request_max", "max_value"])
 def test_inline_command_that_is_too_large_as_an_array(make_fake, make_gateway, line, options):
@@ -112,26 +112,51 @@ def test_split_commands_leave_room_for_other_cores(cluster, make_gateway, prefix
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_reply_beyond_the_hard_limit_closes_and_frees(make_fake, make_gateway, cores):
-    gateway = make_gateway([make_fake(lambda connection, command: bulk(b"x" * 9000)) for _ in range(4)], cores=cores, options={"limits.client_output_hard": "8KiB", "limits.client_output_soft": "4KiB"})
-    for index in range(20):
+    """The reply that is one too many ends its client from within, and with it the request that it answers."""
+    options = {"limits.client_output_hard": "24KiB", "limits.client_output_soft": "4KiB", "limits.reply_max": "20KiB", "use_cases.max_value": "20KiB"}
+    held = []
+
+    def answer(connection, command):
+        held.append(bulk(b"x" * 9000))
+        if command[-1] != b"last":
+            return b""
+        replies = b"".join(held)
+        held.clear()
+        return replies
+
+    gateway = make_gateway([make_fake(answer)], cores=cores, options=options)
+    for _ in range(10):
         with gateway.raw() as raw:
-            raw.send(b"".join(encode("GET", "k%d" % (index * 10 + key)) for key in range(10)))
-            assert read_all(raw) == []
+            raw.send(encode("GET", "key") * 39 + encode("GET", "last"))
+            assert len(read_all(raw)) < 40
     is_at_rest(gateway)
 
 
 def test_replies_out_of_turn_count_against_the_limit(make_fake, make_gateway):
     """Large replies that waited for an older one are no way around the limits."""
+    asked = {}
+    goes = threading.Event()
+
     def answer(connection, command):
+        asked[command[-1]] = connection.getsockname()[1]
         if command[-1] == b"slow":
-            time.sleep(1)
+            goes.wait(10 * SLOWNESS)
         return bulk(b"x" * 100000)
 
-    gateway = make_gateway([make_fake(answer) for _ in range(8)], cores=1, options={"limits.client_output_hard": "1MiB", "limits.client_output_soft": "64KiB", "limits.inline_bytes": "1KiB"})
+    options = {"limits.client_output_hard": "1MiB", "limits.client_output_soft": "64KiB", "limits.inline_bytes": "1KiB", "limits.reply_max": "512KiB", "use_cases.max_value": "512KiB"}
+    gateway = make_gateway([make_fake(answer) for _ in range(2)], cores=1, options=options)
+    names = [b"k%d" % index for index in range(100)]
     with gateway.raw() as raw:
-        raw.send(encode("GET", "slow") + b"".join(encode("GET", "k%d" % index) for index in range(400)))
-        time.sleep(2)
-        assert gateway.metric("clients") == 1, "beyond the hard limit"
+        for name in names:
+            assert len(raw.command("GET", name)) == 100000
+        goes.set()
+        raw.command("GET", "slow")
+        goes.clear()
+        others = [name for name in names if asked[name] != asked[b"slow"]]
+        raw.send(encode("GET", "slow") + b"".join(encode("GET", name) for name in others * 4))
+        time.sleep(0.5 * SLOWNESS)
+        goes.set()
+        eventually(lambda: gateway.metric("clients") == 1, 5, "beyond the hard limit, and still connected")
     is_at_rest(gateway)
 
 
