@@ -136,6 +136,9 @@ static inline struct pool_item *pool_take(struct pool *pool)
         generation = 1;
     pool->generations[index] = generation;
     item->generation = generation;
+    /* The next one to be given out: by then its line is here. */
+    if (pool->free_count > 0)
+        __builtin_prefetch(pool_item_at(pool, pool->free_indexes[pool->free_count - 1]), 1);
     pool->live_count++;
     if (pool->live_count > pool->live_peak)
         pool->live_peak = pool->live_count;

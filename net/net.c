@@ -51,6 +51,13 @@ void net_open(struct core *core, const struct net_ops *ops, void *owner, uint32_
     conn_setup(core);
 }
 
+void net_set_commands(struct net *net, const struct command_table *commands)
+{
+    net->session_env.commands = commands;
+    net->last_command = NULL;
+    net->last_name_length = 0;
+}
+
 void net_close(struct core *core)
 {
     struct net *net = core->net;
@@ -84,6 +91,7 @@ void net_flush(struct net *net)
 {
     if (io_uring_sq_ready(&net->core->ring.uring) == 0)
         net->send_slots_used = 0;
+    request_flush_latency(net);
     struct list_node *node;
     while ((node = list_pop_front(&net->dirty)) != NULL) {
         struct conn *conn = LIST_ENTRY(node, struct conn, flush_node);

@@ -77,6 +77,11 @@ struct net {
     struct resp_writer inline_writer; /* an inline command in its RESP form */
     struct send_slot *send_slots; /* NET_SEND_SLOTS; used in turn, submitted when all are used */
     uint32_t send_slots_used;
+    uint32_t latency_us;          /* of latency_count requests not yet in the histogram */
+    uint32_t latency_count;
+    const struct command *last_command; /* found last, and the name it was asked by: pipelines repeat themselves */
+    uint8_t last_name[COMMAND_NAME_MAX];
+    uint32_t last_name_length;
     struct client *current;       /* whose command is being executed: for request_ops */
     bool is_silent;               /* the command being dispatched gets no reply (CLIENT REPLY) */
     uint64_t next_client_id;
@@ -96,6 +101,9 @@ struct leg *net_own_leg(struct net *net) ZG_NODISCARD;
 
 /* How listener `index` presents itself. */
 bool net_listener_presents_cluster(const struct net *net, uint16_t index);
+
+/* The command table from now on; borrowed. */
+void net_set_commands(struct net *net, const struct command_table *commands);
 
 /* Flush hook: everything dirty is handed to the kernel. */
 void net_flush(struct net *net);

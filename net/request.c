@@ -14,9 +14,11 @@ static void give_back(struct net *net, const struct reply *reply)
         mailbox_return(net->core->mailbox, reply->lender, reply->lent_offset);
 }
 
+/* SENT: freed once no leg is out. legs_left is looked at alone: a read of state and legs_left in one word right behind a write to one of them would stall. */
 static void try_free(struct net *net, struct request *request)
 {
-    if (request->state != REQUEST_SENT || request->legs_left > 0)
+    ZG_CHECK(request->state == REQUEST_SENT);
+    if (request->legs_left > 0)
         return;
     ZG_CHECK(request->reply == NULL && !list_is_linked(&request->deadline));
     if (request->split != NULL)
@@ -68,17 +70,29 @@ static struct block *keep_reply(struct net *net, const struct reply *reply)
     return block;
 }
 
+/* Requests that came and were answered together have the same latency: counted, and recorded once. */
 static void record_latency(struct net *net, const struct request *request)
 {
-    uint32_t now_us = (uint32_t)(net->core->now_ns / 1000);
-    histogram_record(&net->core->metrics->request_us, now_us - request->started_us, 1);
+    uint32_t latency_us = (uint32_t)(net->core->now_ns / 1000) - request->started_us;
+    if (net->latency_us != latency_us)
+        request_flush_latency(net);
+    net->latency_us = latency_us;
+    net->latency_count++;
+}
+
+void request_flush_latency(struct net *net)
+{
+    if (net->latency_count > 0)
+        histogram_record(&net->core->metrics->request_us, net->latency_us, net->latency_count);
+    net->latency_count = 0;
 }
 
 void request_answer(struct net *net, struct request *request, const struct reply *reply)
 {
     if (request->state != REQUEST_WAITING) {
         give_back(net, reply);
-        try_free(net, request);
+        if (request->state == REQUEST_SENT)
+            try_free(net, request);
         return;
     }
     request->state = REQUEST_ANSWERED;
@@ -165,12 +179,13 @@ void request_orphan(struct net *net, struct request *request)
             list_remove(&request->deadline);
         request->state = REQUEST_SENT;
     }
-    try_free(net, request);
+    if (request->state == REQUEST_SENT)
+        try_free(net, request);
 }
 
 void request_sent(struct net *net, struct request *request)
 {
-    ZG_CHECK(request->state == REQUEST_ANSWERED && request->reply == NULL);
+    ZG_CHECK(request->reply == NULL);
     request->state = REQUEST_SENT;
     try_free(net, request);
 }

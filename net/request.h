@@ -44,6 +44,12 @@ struct request {
 };
 _Static_assert(sizeof(struct request) == 128, "two cache lines");
 
+/* The request that a LEG_EMBEDDED leg lives in. */
+static inline struct request *request_of_leg(struct leg *leg)
+{
+    return LIST_ENTRY(leg, struct request, leg);
+}
+
 /* A reply as bytes, wherever they lie. */
 struct reply {
     const uint8_t *bytes;
@@ -71,6 +77,9 @@ void request_sent(struct net *net, struct request *request);
 
 /* The client has left: the answer goes nowhere. */
 void request_orphan(struct net *net, struct request *request);
+
+/* Hands latencies that were counted but not recorded yet to the histogram; once an iteration. */
+void request_flush_latency(struct net *net);
 
 /* Answers what is past its deadline; called a few times a second. */
 void request_expire(struct net *net);

@@ -22,6 +22,7 @@ void batch_map_init(struct batch_map *map, struct core *core, uint32_t capacity)
     map->batches = alloc_zeroed(places * sizeof(*map->batches));
     map->mask = places - 1;
     map->used = 0;
+    map->last = NULL;
     list_init(&map->dirty);
 }
 
@@ -46,10 +47,14 @@ struct batch *batch_map_find(struct batch_map *map, uint64_t name)
 struct batch *batch_map_get(struct batch_map *map, uint64_t name)
 {
     ZG_CHECK(name != 0);
+    if (map->last != NULL && map->last->name == name)
+        return map->last;
     for (uint32_t place = (uint32_t)hash_u64(name) & map->mask;; place = (place + 1) & map->mask) {
         struct batch *batch = &map->batches[place];
-        if (batch->name == name)
+        if (batch->name == name) {
+            map->last = batch;
             return batch;
+        }
         if (batch->name != 0)
             continue;
         if (map->used > map->mask / 2)
@@ -193,6 +198,7 @@ void batch_map_sweep(struct batch_map *map, uint32_t idle_ticks_max)
     struct batch *old = map->batches;
     map->batches = alloc_zeroed(((size_t)map->mask + 1) * sizeof(*map->batches));
     map->used = 0;
+    map->last = NULL;
     for (uint32_t i = 0; i <= map->mask; i++) {
         if (old[i].name == 0 || old[i].idle_ticks > idle_ticks_max)
             continue;

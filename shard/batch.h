@@ -35,6 +35,7 @@ typedef void (*batch_flush_fn)(void *context, uint64_t name, struct leg_list *le
 struct batch_map {
     struct core *core;
     struct batch *batches;  /* open addressing */
+    struct batch *last;     /* found last; NULL: none */
     uint32_t mask;
     uint32_t used;
     struct list_node dirty;

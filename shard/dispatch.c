@@ -27,7 +27,7 @@ static uint16_t locate(const struct topology *topology, const uint8_t *key, uint
 {
     if (topology->kind == BACKEND_CLUSTER)
         return slot_of_key(key, length);
-    return (uint16_t)ketama_server(topology->ketama, key, length);
+    return topology->slots_count == 1 ? 0 : (uint16_t)ketama_server(topology->ketama, key, length);
 }
 
 static uint32_t hash_key(const uint8_t *key, uint32_t length)

@@ -66,6 +66,14 @@ struct lane_waiters {
     struct list_node clients;  /* paused by PAUSE_CREDIT */
 };
 
+/* A link that is being lost: from its first leg to owner_gone. */
+struct lost_link {
+    uint64_t key;             /* of the link; 0: none */
+    struct leg_list behind;   /* the batch for its node as it was: it goes behind what is repeated */
+    struct block *chain;      /* its bytes */
+    uint32_t write_behind[CLUSTER_SLOTS]; /* by slot: legs behind the last write that was on the link, + 1; 0: no write */
+};
+
 struct dispatcher {
     struct core *core;
     struct net *net;
@@ -77,6 +85,7 @@ struct dispatcher {
     struct resp_writer merged;        /* reply of the split request answered last */
     struct pool splits;
     struct pool subsplits;
+    struct lost_link lost;
     struct leg_list retries;          /* legs to be sent again later: checked every RETRY_TICK_MS */
     struct timer retry_timer;
     uint32_t overrides_count;

@@ -5,7 +5,7 @@
  *                    ▲                                     │
  *                    │        MOVED, ASK: fence, sent to the named node at once
  *                    └─────── TRYAGAIN, LOADING, ...: fence, sent again after a delay, while the deadline allows
- *                             link lost: reads once more, writes are answered
+ *                             link lost: reads once more unless a write of the slot was behind them, writes are answered
  *
  * A leg ends in exactly one call of finish(), which lets its fence go, drops its bytes and brings the reply to the request.
  */
@@ -110,8 +110,8 @@ static void finish(struct dispatcher *dispatcher, struct leg *leg, const struct 
         reply_to_home(dispatcher, leg, reply, status);
         pool_put(&net->legs, &leg);
     } else {
-        struct request *request = pool_resolve(&net->requests, (struct pool_handle){.value = leg->origin});
-        ZG_CHECK(request != NULL);
+        struct request *request = (leg->flags & LEG_EMBEDDED) != 0 ? request_of_leg(leg) : pool_resolve(&net->requests, (struct pool_handle){.value = leg->origin});
+        ZG_CHECK(request != NULL && request->legs_left > 0);
         uint16_t part = leg->part;
         if ((leg->flags & LEG_EMBEDDED) == 0)
             pool_put(&net->legs, &leg);
@@ -573,11 +573,45 @@ static void finish_child(struct dispatcher *dispatcher, struct leg *leg, const s
 
 /* ---- lost links, fences, retries ---- */
 
+static void keep_behind(void *context, uint64_t name, struct leg_list *legs, struct block *chain)
+{
+    struct dispatcher *dispatcher = context;
+    (void)name;
+    dispatcher->lost.behind = *legs;
+    dispatcher->lost.chain = chain;
+}
+
+/* The first leg of a link that is lost: what is not on it yet has to stay behind what is. */
+static void begin_loss(struct dispatcher *dispatcher, const struct link *link)
+{
+    struct lost_link *lost = &dispatcher->lost;
+    ZG_CHECK(lost->key == 0 && lost->behind.count == 0);
+    lost->key = link->key;
+    memset(lost->write_behind, 0, sizeof(lost->write_behind));
+    uint32_t behind = link->fifo.count;
+    for (const struct leg *leg = link->fifo.head; leg != NULL; leg = leg->next) {
+        if (leg->action == LEG_FORWARD && (leg->flags & (LEG_READONLY | LEG_HANDSHAKE)) == 0)
+            lost->write_behind[leg->slot] = behind;
+        behind--;
+    }
+    struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, link->node_key, link->protocol));
+    if (batch != NULL)
+        batch_flush_one(batch, keep_behind, dispatcher);
+}
+
+/* A write behind it may have been done already: repeated, the read would see what came after it. By slot, which is more than needed, and cheap. */
+static bool has_write_behind(const struct dispatcher *dispatcher, const struct link *link, const struct leg *leg)
+{
+    uint32_t behind = dispatcher->lost.write_behind[leg->slot];
+    return behind != 0 && behind <= link->fifo.count;
+}
+
 void owner_lost(struct net *net, struct link *link, struct leg *leg, bool was_sent)
 {
     struct dispatcher *dispatcher = net->owner;
-    (void)link;
-    bool may_repeat = !was_sent || (leg->flags & LEG_READONLY) != 0;
+    if (dispatcher->lost.key != link->key)
+        begin_loss(dispatcher, link);
+    bool may_repeat = !was_sent || ((leg->flags & LEG_READONLY) != 0 && !has_write_behind(dispatcher, link, leg));
     if (!may_repeat || leg->attempts >= LOST_RETRIES_MAX || is_overdue(dispatcher, leg, 0) || net->is_draining) {
         fail(dispatcher, leg, was_sent ? STATUS_LINK_LOST : STATUS_NO_NODE);
         return;
@@ -599,6 +633,16 @@ void owner_progress(struct net *net, struct link *link)
 void owner_gone(struct net *net, struct link *link)
 {
     struct dispatcher *dispatcher = net->owner;
+    struct lost_link *lost = &dispatcher->lost;
+    if (lost->key == link->key) {
+        lost->key = 0;
+        struct leg_list behind = lost->behind;
+        memset(&lost->behind, 0, sizeof(lost->behind));
+        if (behind.count > 0) {
+            settle_link(dispatcher, link);
+            flush_batch(dispatcher, batch_name(USE_CASE_DEFAULT, link->node_key, link->protocol), &behind, lost->chain);
+        }
+    }
     fence_link_gone(&dispatcher->fences, link->key);
 }
 

@@ -100,7 +100,7 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
         struct msg_snapshot body;
         memcpy(&body, msg->body, sizeof(body));
         worker->published = body.published;
-        core->net->session_env.commands = body.published->facts->commands;
+        net_set_commands(core->net, body.published->facts->commands);
         adopt_topology(&worker->dispatcher, body.published->topology);
         return;
     }
@@ -219,7 +219,7 @@ static enum status open_worker(struct worker *worker)
         return status;
     net_open(core, &dispatcher_net_ops, &worker->dispatcher, process->config->limits.clients_per_core);
     struct net *net = core->net;
-    net->session_env.commands = process->builtin_commands;
+    net_set_commands(net, process->builtin_commands);
     net->request_ops = (struct request_ops){
         .cluster_command = cluster_command,
         .info_section = info_section,
