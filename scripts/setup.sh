@@ -8,7 +8,7 @@
 # ui    what the web console needs; implies run
 set -euo pipefail
 
-run_packages="gcc meson ninja-build pkg-config liburing-dev libyaml-dev libxxhash-dev libmimalloc-dev libc6-dev python3
+run_packages="gcc meson ninja-build pkg-config liburing-dev libyaml-dev libxxhash-dev libmimalloc-dev nettle-dev libc6-dev python3
     redis-server redis-tools procps"
 test_packages="libcriterion-dev clang llvm libclang-rt-14-dev clang-tidy clang-format cppcheck python3-redis python3-pytest
     nodejs npm nutcracker haproxy valgrind iproute2 util-linux git"
