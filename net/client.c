@@ -222,15 +222,29 @@ static bool forward(struct net *net, struct client *client, const struct dispatc
     ZG_UNREACHABLE();
 }
 
+static const struct command *find_command(struct net *net, const struct command_args *args, const uint8_t *name, bool *unknown_sub)
+{
+    uint32_t length = args->args[0].length;
+    if (net->last_name_length == length && memcmp(net->last_name, name, length) == 0)
+        return net->last_command;
+    const uint8_t *sub = args->count > 1 ? args->base + args->args[1].offset : NULL;
+    uint32_t sub_length = args->count > 1 ? args->args[1].length : 0;
+    const struct command *found = command_table_find(net->session_env.commands, name, length, sub, sub_length, unknown_sub);
+    if (found != NULL && !found->is_container && found->parent == found->index && length < sizeof(net->last_name)) {
+        net->last_command = found;
+        net->last_name_length = length;
+        memcpy(net->last_name, name, length);
+    }
+    return found;
+}
+
 /* One whole command; false where it has to be offered again later (the client is paused). */
 static bool execute(struct net *net, struct client *client, struct dispatch_command *command)
 {
     const struct command_args *args = &command->args;
     const uint8_t *name = args->base + args->args[0].offset;
-    const uint8_t *sub = args->count > 1 ? args->base + args->args[1].offset : NULL;
-    uint32_t sub_length = args->count > 1 ? args->args[1].length : 0;
     bool unknown_sub = false;
-    const struct command *found = command_table_find(net->session_env.commands, name, args->args[0].length, sub, sub_length, &unknown_sub);
+    const struct command *found = find_command(net, args, name, &unknown_sub);
     command->command = found;
     if (__builtin_expect(found == NULL || !command_arity_ok(found, args->count), 0))
         return refuse(net, client, command, unknown_sub);
@@ -293,6 +307,7 @@ static uint32_t parse(struct net *net, struct client *client, struct block *bloc
     struct resp_command_scanner *scanner = &net->scanner;
     uint32_t position = 0;
     uint32_t commands = 0;
+    uint32_t taken_count = 0;
     while (position < length && client->pause == 0 && conn_is_open(&client->conn) && (client->conn.flags & CONN_CLOSE_AFTER_SEND) == 0) {
         if (commands++ == COMMANDS_PER_TURN) {
             core_enqueue(net->core, &client->task);
@@ -318,10 +333,12 @@ static uint32_t parse(struct net *net, struct client *client, struct block *bloc
             net->current = NULL;
             if (!taken)
                 break;
-            metric_add(net->core->metrics, METRIC_requests_total, 1);
+            taken_count++;
         }
         position += consumed;
     }
+    if (taken_count > 0)
+        metric_add(net->core->metrics, METRIC_requests_total, taken_count);
     return position;
 }
 
