@@ -1,0 +1,91 @@
+/*
+ * Holds many idle connections for bench/idle.py: connects from one source address, lets each do a PING, a SET and a GET, and then waits.
+ *
+ * Usage: idle_clients PORT SOURCE-ADDRESS CONNECTIONS
+ * Prints "ready" once all have been answered, and ends with its standard input.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CONNECTIONS_MAX = 18000 };
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "idle_clients: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static void ask(int fd, const char *command, const char *expected)
+{
+    char reply[128];
+    size_t length = strlen(expected), have = 0;
+    if (write(fd, command, strlen(command)) != (ssize_t)strlen(command))
+        fail("write");
+    while (have < length) {
+        ssize_t got = read(fd, reply + have, length - have);
+        if (got <= 0)
+            fail("read");
+        have += (size_t)got;
+    }
+    if (memcmp(reply, expected, length) != 0) {
+        fprintf(stderr, "idle_clients: '%.*s' instead of '%s'\n", (int)length, reply, expected);
+        exit(1);
+    }
+}
+
+static int open_client(const struct sockaddr_in *from, const struct sockaddr_in *to)
+{
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        fail("socket");
+    /* The port is chosen at connect(): one source address then has all of them for this destination. */
+    if (setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one)) != 0 || bind(fd, (const struct sockaddr *)from, sizeof(*from)) != 0)
+        fail("bind");
+    if (connect(fd, (const struct sockaddr *)to, sizeof(*to)) != 0)
+        fail("connect");
+    return fd;
+}
+
+int main(int arguments_count, char **arguments)
+{
+    if (arguments_count != 4) {
+        fprintf(stderr, "usage: idle_clients PORT SOURCE-ADDRESS CONNECTIONS\n");
+        return 2;
+    }
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(arguments[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    long count = strtol(arguments[3], NULL, 10);
+    if (inet_pton(AF_INET, arguments[2], &from.sin_addr) != 1 || count < 1 || count > CONNECTIONS_MAX) {
+        fprintf(stderr, "idle_clients: not an address, or not 1 .. %d connections\n", CONNECTIONS_MAX);
+        return 2;
+    }
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    for (long i = 0; i < count; i++) {
+        char set[128], get[128], value[32], reply[64];
+        int length = snprintf(value, sizeof(value), "%08ld", i);
+        (void)snprintf(set, sizeof(set), "*3\r\n$3\r\nSET\r\n$13\r\nidle:%s\r\n$%d\r\n%s\r\n", value, length, value);
+        (void)snprintf(get, sizeof(get), "*2\r\n$3\r\nGET\r\n$13\r\nidle:%s\r\n", value);
+        (void)snprintf(reply, sizeof(reply), "$%d\r\n%s\r\n", length, value);
+        int fd = open_client(&from, &to);
+        ask(fd, "*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
+        ask(fd, set, "+OK\r\n");
+        ask(fd, get, reply);
+    }
+    printf("ready\n");
+    (void)fflush(stdout);
+    char byte;
+    while (read(STDIN_FILENO, &byte, 1) > 0)
+        continue;
+    return 0;
+}
