@@ -39,8 +39,9 @@ tidy() {
         exit 0' <"$dir/files"
     local count bad
     count=$(wc -l <"$dir/files")
-    bad=$(cat "$dir"/out/* 2>/dev/null | grep -E '(warning|error): ' | sort -u | wc -l)
-    cat "$dir"/out/* 2>/dev/null | grep -E '(warning|error): ' | sort -u | sed -E "s#^.*/(core|net|admission|cache|shard|bench)/#\1/#" || true
+    { cat "$dir"/out/* 2>/dev/null | grep -E '(warning|error): ' | sort -u | sed -E "s#^.*/(core|net|admission|cache|shard|bench)/#\1/#" || true; } >"$dir/findings"
+    bad=$(wc -l <"$dir/findings")
+    cat "$dir/findings"
     [ ! -e "$dir/skipped" ] || { echo "not checked for lack of time:"; cat "$dir/skipped"; }
     rm -rf "$dir"
     [ "$count" -gt 0 ] || { echo "no files"; return 1; }
