@@ -34,11 +34,11 @@ typedef void (*core_completion_fn)(struct core *core, uint64_t user_data, int32_
 
 /* What the composition root plugs into the loop; all run on the core's thread. `context` is core->context. */
 struct core_hooks {
-    mailbox_handler_fn message;                    /* a message from another core */
-    void (*flush)(struct core *core);              /* before lanes are published: batches, links, clients */
-    void (*release)(struct core *core);            /* last: frees what was closed in this iteration */
-    bool (*is_busy)(const struct core *core);      /* work is waiting that no completion will announce */
-    bool (*is_finished)(const struct core *core);  /* after core->is_stopping: nothing is left to wait for */
+    mailbox_handler_fn message;                   /* a message from another core */
+    void (*flush)(struct core *core);             /* before lanes are published: batches, links, clients */
+    void (*release)(struct core *core);           /* last: frees what was closed in this iteration */
+    bool (*is_busy)(const struct core *core);     /* work is waiting that no completion will announce */
+    bool (*is_finished)(const struct core *core); /* after core->is_stopping: nothing is left to wait for */
 };
 
 /* What peers may know of each other; written at start by each core before the barrier, then read only. */
@@ -75,13 +75,13 @@ struct core {
     uint64_t realtime_refresh_ns;
     core_completion_fn completions[RING_OP_COUNT];
     const struct core_hooks *hooks;
-    void *context;      /* struct worker or struct housekeeper */
-    struct net *net;    /* what net/ keeps for this core; NULL until net_open */
-    uint64_t event_value; /* target of the eventfd read */
+    void *context;             /* struct worker or struct housekeeper */
+    struct net *net;           /* what net/ keeps for this core; NULL until net_open */
+    uint64_t event_value;      /* target of the eventfd read */
     uint32_t wait_completions; /* the wait controller's decision for the next wait: return at so many completions (0: one) ... */
     uint64_t wait_ns;          /* ... or after so long */
-    uint64_t spin_ns;   /* adaptive idling: how long to spin before the next sleep */
-    bool uses_eventfd;  /* doorbells come by eventfd */
+    uint64_t spin_ns;          /* adaptive idling: how long to spin before the next sleep */
+    bool uses_eventfd;         /* doorbells come by eventfd */
     bool is_stopping;
 };
 

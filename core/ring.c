@@ -43,8 +43,8 @@ static void explain_failure(int code, const char *release, char *error, size_t e
 {
     if (code == EPERM || code == EACCES)
         (void)snprintf(error, error_bytes,
-                       "io_uring is forbidden here (%s): check the sysctl kernel.io_uring_disabled (must be 0) and, in a container, its seccomp profile",
-                       strerror(code));
+            "io_uring is forbidden here (%s): check the sysctl kernel.io_uring_disabled (must be 0) and, in a container, its seccomp profile",
+            strerror(code));
     else if (code == ENOSYS)
         (void)snprintf(error, error_bytes, "the kernel (%s) has no io_uring; 6.1 or newer is needed", release);
     else if (code == ENOMEM)

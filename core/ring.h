@@ -44,7 +44,7 @@ struct ring_file {
 struct ring {
     struct io_uring uring;
     struct ring_features features;
-    uint32_t *free_files; /* a stack of free places in the table; NULL without direct descriptors */
+    uint32_t *free_files;      /* a stack of free places in the table; NULL without direct descriptors */
     uint32_t free_files_count; /* sockets that may still be installed, in both cases */
     uint32_t files_max;
     uint64_t submits;

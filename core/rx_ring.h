@@ -15,11 +15,11 @@ enum { RX_GROUP = 0 };
 
 struct rx_ring {
     struct io_uring_buf_ring *ring;
-    struct block **blocks;   /* by buffer id; NULL: owed, the arena had none */
+    struct block **blocks; /* by buffer id; NULL: owed, the arena had none */
     struct arena *arena;
-    uint32_t count;          /* power of two */
-    uint32_t buffer_bytes;   /* room for data in each */
-    uint32_t pending;        /* added since the last publish */
+    uint32_t count;        /* power of two */
+    uint32_t buffer_bytes; /* room for data in each */
+    uint32_t pending;      /* added since the last publish */
     uint32_t owed_count;
 };
 

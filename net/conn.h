@@ -44,9 +44,9 @@ struct conn_ops {
 /* How bytes move: plain sockets now; TLS has the same four verbs. */
 struct transport {
     const char *name;
-    void (*receive)(struct core *core, struct conn *conn);               /* arms a receive */
+    void (*receive)(struct core *core, struct conn *conn);                                        /* arms a receive */
     void (*received)(struct core *core, struct conn *conn, struct block *block, uint32_t length); /* bytes of the socket: hands plain ones to on_data */
-    void (*send)(struct core *core, struct conn *conn);                  /* sends from the queue */
+    void (*send)(struct core *core, struct conn *conn);                                           /* sends from the queue */
 };
 
 struct conn {
@@ -56,10 +56,10 @@ struct conn {
     struct list_node flush_node; /* in the dirty list, later in the release list */
     struct send_queue out;
     struct ring_file file;
-    uint8_t kind;                /* enum conn_kind */
-    uint8_t state;               /* enum conn_state */
-    uint8_t flags;               /* enum conn_flag */
-    uint8_t operations;          /* submitted and not completed */
+    uint8_t kind;       /* enum conn_kind */
+    uint8_t state;      /* enum conn_state */
+    uint8_t flags;      /* enum conn_flag */
+    uint8_t operations; /* submitted and not completed */
     uint8_t close_reason;
 };
 

@@ -27,23 +27,23 @@ enum leg_flag {
 };
 
 struct leg {
-    struct pool_item item;/* while it lives in the pool of legs */
-    struct leg *next;     /* in a link's FIFO, a batch, a fence, a list of waiters; one at a time */
-    struct block *bytes;  /* holds the command's bytes while it may have to be sent again; one reference */
-    uint64_t origin;      /* handle of the request on its home core */
-    uint32_t offset;      /* of the command in bytes->data */
+    struct pool_item item; /* while it lives in the pool of legs */
+    struct leg *next;      /* in a link's FIFO, a batch, a fence, a list of waiters; one at a time */
+    struct block *bytes;   /* holds the command's bytes while it may have to be sent again; one reference */
+    uint64_t origin;       /* handle of the request on its home core */
+    uint32_t offset;       /* of the command in bytes->data */
     uint32_t length;
     uint32_t key_hash;    /* of the only key, 0 where there are several */
     uint32_t deadline_ms; /* low 32 bits of the loop's milliseconds: the same clock on every core */
     uint32_t target;      /* key of the node a redirected leg goes to */
     uint16_t slot;
-    uint16_t home;        /* core */
-    uint16_t part;        /* which part of a split request */
+    uint16_t home; /* core */
+    uint16_t part; /* which part of a split request */
     uint16_t use_case;
-    uint8_t action;       /* enum leg_action */
-    uint8_t flags;        /* enum leg_flag */
-    uint8_t protocol;     /* 2 or 3 */
-    uint8_t attempts;     /* times it was sent again */
+    uint8_t action;   /* enum leg_action */
+    uint8_t flags;    /* enum leg_flag */
+    uint8_t protocol; /* 2 or 3 */
+    uint8_t attempts; /* times it was sent again */
 };
 _Static_assert(sizeof(struct leg) == 64, "one cache line");
 

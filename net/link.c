@@ -10,7 +10,6 @@
 #include "net/net.h"
 #include "net/socket.h"
 
-
 static void drop_assembly(struct core *core, struct link *link)
 {
     if (link->assembly != NULL)
@@ -188,7 +187,7 @@ static void on_closing(struct core *core, struct conn *conn)
     enum close_reason reason = (enum close_reason)conn->close_reason;
     bool was_open = link->state != LINK_CONNECTING;
     core_log(core, close_reason_is_error(reason) || link->fifo.count > 0 ? LOG_NOTICE : LOG_INFO, "link_closed", "node=%u protocol=%u reason=\"%s\" legs=%u",
-             link->node_key, link->protocol, close_reason_text(reason), link->fifo.count);
+        link->node_key, link->protocol, close_reason_text(reason), link->fifo.count);
     if (reason != CLOSE_IDLE_LINK && reason != CLOSE_DRAIN)
         metric_add(core->metrics, METRIC_link_failures_total, 1);
     link->state = LINK_GONE;
@@ -235,7 +234,7 @@ static bool queue_handshake(struct net *net, struct link *link, const uint8_t *h
 }
 
 struct link *link_open(struct net *net, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, const uint8_t *handshake,
-                       uint32_t handshake_bytes, uint16_t handshake_count, enum status *status)
+    uint32_t handshake_bytes, uint16_t handshake_count, enum status *status)
 {
     struct core *core = net->core;
     *status = STATUS_FULL;

@@ -19,29 +19,29 @@
 enum link_state { LINK_CONNECTING, LINK_HANDSHAKE, LINK_READY, LINK_GONE };
 
 struct link {
-    struct conn conn;           /* first member */
-    uint64_t key;               /* names this life of this link on its core; never 0 */
-    uint32_t node_key;          /* of the topology */
-    uint8_t protocol;           /* 2 or 3 */
-    uint8_t state;              /* enum link_state */
-    uint16_t handshake_left;    /* replies of the handshake still to come */
-    struct leg_list fifo;       /* sent or queued, without a reply; oldest first */
-    uint64_t seq_sent;          /* legs ever put on the link */
-    uint64_t seq_answered;      /* of those, answered */
-    uint64_t progress_ms;       /* when it last answered, or became non-empty */
-    uint64_t guard_seq;         /* for the dispatcher: seq_sent when the last topology was adopted */
+    struct conn conn;        /* first member */
+    uint64_t key;            /* names this life of this link on its core; never 0 */
+    uint32_t node_key;       /* of the topology */
+    uint8_t protocol;        /* 2 or 3 */
+    uint8_t state;           /* enum link_state */
+    uint16_t handshake_left; /* replies of the handshake still to come */
+    struct leg_list fifo;    /* sent or queued, without a reply; oldest first */
+    uint64_t seq_sent;       /* legs ever put on the link */
+    uint64_t seq_answered;   /* of those, answered */
+    uint64_t progress_ms;    /* when it last answered, or became non-empty */
+    uint64_t guard_seq;      /* for the dispatcher: seq_sent when the last topology was adopted */
     struct resp_reply_state scan;
-    struct block *assembly;     /* a reply that did not lie whole in one receive buffer; NULL: none */
-    enum status assembly_status;/* not OK: the reply is skipped, its leg fails with this */
-    struct list_node all;       /* in the link pool's list */
-    void *holder;               /* the link pool's entry */
+    struct block *assembly;      /* a reply that did not lie whole in one receive buffer; NULL: none */
+    enum status assembly_status; /* not OK: the reply is skipped, its leg fails with this */
+    struct list_node all;        /* in the link pool's list */
+    void *holder;                /* the link pool's entry */
     struct sockaddr_storage address;
     socklen_t address_bytes;
 };
 
 /* Opens a link and starts to connect; `handshake` (count commands, may be 0 bytes) is sent first. NULL with *status where the pool is full, the table of descriptors is, or a socket cannot be made. */
 struct link *link_open(struct net *net, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, const uint8_t *handshake,
-                       uint32_t handshake_bytes, uint16_t handshake_count, enum status *status);
+    uint32_t handshake_bytes, uint16_t handshake_count, enum status *status);
 
 /* Puts legs (taken) at the end of the FIFO and their bytes (a chain of blocks through `next`, references taken) at the end of the queue. */
 void link_enqueue(struct net *net, struct link *link, struct leg_list *legs, struct block *chain);

@@ -10,9 +10,38 @@
 #include "net/net.h"
 #include "net/resp_write.h"
 
+enum { RECLAIM_PAUSE_MS = 1000 };
+
 static uint64_t slot_name(uint32_t node_key, uint8_t protocol)
 {
     return (uint64_t)node_key << 2 | protocol;
+}
+
+static struct link_slot *find_slot(struct link_pool *pool, uint64_t name, bool create);
+
+/* Node keys grow for ever, so the places of nodes that have neither a link nor a backoff that still runs are had again. False where that would hardly give any. */
+static bool reclaim_slots(struct link_pool *pool)
+{
+    uint64_t now_ms = pool->net->core->now_ms;
+    uint64_t memory_ms = pool->backend->reconnect_max_ns / 1000000;
+    if (now_ms < pool->reclaim_after_ms)
+        return false;
+    struct link_slot *old = pool->slots;
+    pool->slots = alloc_zeroed(((size_t)pool->slots_mask + 1) * sizeof(*pool->slots));
+    pool->slots_used = 0;
+    for (uint32_t i = 0; i <= pool->slots_mask; i++) {
+        if (old[i].name == 0 || (old[i].link == NULL && (old[i].failures == 0 || now_ms >= old[i].retry_ms + memory_ms)))
+            continue;
+        struct link_slot *slot = find_slot(pool, old[i].name, true);
+        ZG_CHECK(slot != NULL);
+        *slot = old[i];
+        if (slot->link != NULL)
+            slot->link->holder = slot;
+    }
+    alloc_free(old);
+    /* Nearly full of those in use: not again for each newcomer. */
+    pool->reclaim_after_ms = pool->slots_used > pool->slots_mask / 8 * 3 ? now_ms + RECLAIM_PAUSE_MS : 0;
+    return pool->slots_used <= pool->slots_mask / 2;
 }
 
 /* The slot of a name, made where `create`; NULL where there is none, or none is free. */
@@ -24,8 +53,10 @@ static struct link_slot *find_slot(struct link_pool *pool, uint64_t name, bool c
         if (slot->name == name)
             return slot;
         if (slot->name == 0) {
-            if (!create || pool->slots_used > pool->slots_mask / 2)
+            if (!create)
                 return NULL;
+            if (pool->slots_used > pool->slots_mask / 2)
+                return reclaim_slots(pool) ? find_slot(pool, name, true) : NULL;
             pool->slots_used++;
             slot->name = name;
             return slot;
@@ -101,7 +132,7 @@ bool link_pool_is_failing(struct link_pool *pool, uint32_t node_key, uint8_t pro
     return slot != NULL && slot->link == NULL && slot->failures > 0;
 }
 
-/* Half to one and a half of the exponential step, so that many gateways do not come back in step. */
+/* From half to the whole of the exponential step, so that many gateways do not come back in step. */
 static uint64_t backoff_ms(struct link_pool *pool, uint32_t failures)
 {
     uint64_t step_ms = pool->backend->reconnect_min_ns / 1000000;
@@ -109,7 +140,7 @@ static uint64_t backoff_ms(struct link_pool *pool, uint32_t failures)
     for (uint32_t i = 1; i < failures && step_ms < max_ms; i++)
         step_ms *= 2;
     step_ms = step_ms < max_ms ? step_ms : max_ms;
-    return step_ms / 2 + rng_below(&pool->net->core->rng, (uint32_t)step_ms + 1);
+    return step_ms - rng_below(&pool->net->core->rng, (uint32_t)step_ms / 2 + 1);
 }
 
 struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, enum status *status)
@@ -126,6 +157,9 @@ struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const stru
     uint32_t index = protocol - 2u;
     struct link *link = link_open(pool->net, address, address_bytes, protocol, pool->handshake[index], pool->handshake_bytes[index], pool->handshake_count[index], status);
     if (link == NULL) {
+        slot = find_slot(pool, slot_name(node_key, protocol), true); /* what ended with the attempt may have moved the slots */
+        if (slot == NULL)
+            return NULL;
         slot->failures++;
         slot->retry_ms = pool->net->core->now_ms + backoff_ms(pool, slot->failures);
         *status = STATUS_NO_NODE;
@@ -157,7 +191,7 @@ void link_pool_lost(struct net *net, struct link *link, enum close_reason reason
     if (reason == CLOSE_IDLE_LINK || reason == CLOSE_DRAIN)
         return;
     slot->failures++;
-    slot->retry_ms = slot->failures > 1 ? net->core->now_ms + backoff_ms(net->link_pool, slot->failures) : 0;
+    slot->retry_ms = slot->failures > 1 ? net->core->now_ms + backoff_ms(net->link_pool, slot->failures - 1) : 0;
 }
 
 void link_pool_tick(struct link_pool *pool)

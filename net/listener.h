@@ -18,8 +18,8 @@ enum listener_state { LISTENER_CLOSED, LISTENER_ACCEPTING, LISTENER_PAUSED };
 struct listener {
     int fd;
     uint16_t index;
-    uint8_t state;      /* enum listener_state */
-    bool is_armed;      /* an accept is with the kernel */
+    uint8_t state; /* enum listener_state */
+    bool is_armed; /* an accept is with the kernel */
     bool presents_cluster;
     const struct config_listener *config;
 };

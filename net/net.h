@@ -60,7 +60,7 @@ struct send_slot {
 struct net {
     struct core *core;
     const struct net_ops *ops;
-    void *owner;                  /* the dispatcher or the poller */
+    void *owner; /* the dispatcher or the poller */
     struct session_env session_env;
     struct request_ops request_ops;
     struct pool clients;
@@ -73,20 +73,20 @@ struct net {
     struct list_node deadlines;   /* requests without an answer, oldest first */
     struct list_node clients_all; /* every client, in order of arrival */
     struct resp_command_scanner scanner;
-    struct resp_writer writer;    /* scratch for the gateway's own replies */
+    struct resp_writer writer;        /* scratch for the gateway's own replies */
     struct resp_writer inline_writer; /* an inline command in its RESP form */
-    struct send_slot *send_slots; /* NET_SEND_SLOTS; used in turn, submitted when all are used */
+    struct send_slot *send_slots;     /* NET_SEND_SLOTS; used in turn, submitted when all are used */
     uint32_t send_slots_used;
-    uint32_t latency_us;          /* of latency_count requests not yet in the histogram */
+    uint32_t latency_us; /* of latency_count requests not yet in the histogram */
     uint32_t latency_count;
     const struct command *last_command; /* found last, and the name it was asked by: pipelines repeat themselves */
     uint8_t last_name[COMMAND_NAME_MAX];
     uint32_t last_name_length;
-    struct client *current;       /* whose command is being executed: for request_ops */
-    bool is_silent;               /* the command being dispatched gets no reply (CLIENT REPLY) */
+    struct client *current; /* whose command is being executed: for request_ops */
+    bool is_silent;         /* the command being dispatched gets no reply (CLIENT REPLY) */
     uint64_t next_client_id;
     uint64_t next_link_key;
-    struct link_pool *link_pool;  /* set by link_pool_init */
+    struct link_pool *link_pool; /* set by link_pool_init */
     struct listener *listeners;
     uint32_t listeners_count;
     bool is_draining;

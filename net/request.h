@@ -40,7 +40,7 @@ struct request {
     uint16_t legs_left;
     uint8_t state;
     uint8_t flags;
-    struct leg leg;            /* used where the slot is owned by this core */
+    struct leg leg; /* used where the slot is owned by this core */
 };
 _Static_assert(sizeof(struct request) == 128, "two cache lines");
 
@@ -54,8 +54,8 @@ static inline struct request *request_of_leg(struct leg *leg)
 struct reply {
     const uint8_t *bytes;
     uint32_t length;
-    struct block *block;   /* the block of this core's arena that holds them, or NULL */
-    bool is_lent;          /* they belong to `lender` until mailbox_return(lender, lent_offset) */
+    struct block *block; /* the block of this core's arena that holds them, or NULL */
+    bool is_lent;        /* they belong to `lender` until mailbox_return(lender, lent_offset) */
     uint16_t lender;
     uint64_t lent_offset;
 };

@@ -30,7 +30,7 @@ struct send_queue {
     struct block *tail;
     uint32_t head_sent; /* bytes of the first block that are sent */
     uint32_t blocks;
-    uint64_t bytes;     /* still to be sent */
+    uint64_t bytes; /* still to be sent */
 };
 
 /* Copies bytes to the end. STATUS_NO_MEMORY where the arena is at its maximum: nothing was appended. */

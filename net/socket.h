@@ -28,7 +28,7 @@ bool socket_resolve_numeric(const char *host, uint16_t port, struct sockaddr_sto
 
 /* An address in 20 bytes: what each client remembers of its two ends. */
 struct socket_endpoint {
-    uint16_t family;  /* AF_INET, AF_INET6, AF_UNIX, or 0: unknown */
+    uint16_t family; /* AF_INET, AF_INET6, AF_UNIX, or 0: unknown */
     uint16_t port;
     uint8_t bytes[16];
 };

@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "shard/dispatch.h"
+#include "shard/owner.h"
 
 enum { BATCH_IDLE_SWEEPS = 60 };
 

@@ -13,16 +13,16 @@
 struct leg_source {
     const uint8_t *bytes;
     uint32_t length;
-    struct block *block;  /* own block that holds them (referenced above inline_bytes), or NULL: they are copied */
-    bool is_lent;         /* above inline_bytes: they stay the lender's until returned */
+    struct block *block; /* own block that holds them (referenced above inline_bytes), or NULL: they are copied */
+    bool is_lent;        /* above inline_bytes: they stay the lender's until returned */
     uint16_t lender;
     uint64_t lent_offset;
 };
 
 struct batch {
-    uint64_t name;          /* use case, node key, protocol; 0: free */
+    uint64_t name; /* use case, node key, protocol; 0: free */
     struct leg_list legs;
-    struct block *chain;    /* chunks and references, in order */
+    struct block *chain; /* chunks and references, in order */
     struct block *chain_tail;
     uint32_t bytes;
     uint32_t idle_ticks;    /* flushes of the map without legs in this batch */
@@ -34,8 +34,8 @@ typedef void (*batch_flush_fn)(void *context, uint64_t name, struct leg_list *le
 
 struct batch_map {
     struct core *core;
-    struct batch *batches;  /* open addressing */
-    struct batch *last;     /* found last; NULL: none */
+    struct batch *batches; /* open addressing */
+    struct batch *last;    /* found last; NULL: none */
     uint32_t mask;
     uint32_t used;
     struct list_node dirty;

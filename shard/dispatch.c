@@ -4,7 +4,7 @@
  * A command with one slot, owned here, becomes the leg inside its request. With one slot owned elsewhere it becomes a message that lends the bytes. With several slots (MGET, MSET, DEL, ...) it becomes
  * a leg a slot, and a merge.
  */
-#include "shard/dispatch.h"
+#include "shard/lane.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "shard/merge.h"
 #include "shard/slot.h"
 
-enum { KEYS_INLINE = 64, REFRESH_PAUSE_MS = 20, MERGED_KEEP_BYTES = 1024 * 1024, SPLITS_KEEP = 256 };
+enum { KEYS_INLINE = 64, MERGED_KEEP_BYTES = 1024 * 1024, SPLITS_KEEP = 256 };
 
 /* A split request: its merge, and the block with the commands of its parts. */
 struct split {
@@ -71,48 +71,10 @@ static enum dispatch_result answer_full(struct dispatcher *dispatcher, struct cl
     return client->inflight > 0 ? DISPATCH_DRAIN : answer_status(dispatcher, client, STATUS_FULL);
 }
 
-/* ---- lanes ---- */
-
-static bool lane_is_open(const struct dispatcher *dispatcher, uint32_t owner)
-{
-    return dispatcher->waiters[owner].legs.count == 0 && mailbox_credits_free(dispatcher->core->mailbox, owner) > 0;
-}
-
-static enum dispatch_result wait_for_credit(struct dispatcher *dispatcher, struct client *client, uint32_t owner)
-{
-    metric_add(dispatcher->core->metrics, METRIC_mailbox_credit_waits_total, 1);
-    list_push_back(&dispatcher->waiters[owner].clients, &client->waiting);
-    dispatcher->lanes_waiting = true;
-    return DISPATCH_CREDIT;
-}
-
-/* Sends a leg as a message; a credit is there. `block` holds the bytes. */
-static void send_leg(struct dispatcher *dispatcher, uint32_t owner, const struct leg *leg, struct block *block, const uint8_t *bytes, uint32_t length)
-{
-    struct core *core = dispatcher->core;
-    bool has_credit = mailbox_credit_take(core->mailbox, owner);
-    ZG_CHECK(has_credit);
-    struct msg *msg = mailbox_reserve(core->mailbox, owner, CLASS_REQUEST);
-    struct msg_leg body = {
-        .key_hash = leg->key_hash,
-        .deadline_ms = leg->deadline_ms,
-        .slot = leg->slot,
-        .part = leg->part,
-        .use_case = leg->use_case,
-        .protocol = leg->protocol,
-        .flags = leg->flags & LEG_READONLY,
-    };
-    msg->kind = MSG_LEG;
-    msg->origin = leg->origin;
-    memcpy(msg->body, &body, sizeof(body));
-    mailbox_lend(core->mailbox, owner, msg, block, bytes, length, length > core->config->limits.inline_bytes);
-    metric_add(core->metrics, METRIC_legs_remote_total, 1);
-}
-
 /* ---- one slot ---- */
 
 static void init_leg(struct dispatcher *dispatcher, struct leg *leg, const struct request *request, const struct client *client, const struct command *command,
-                     uint16_t slot, uint32_t key_hash)
+    uint16_t slot, uint32_t key_hash)
 {
     leg->next = NULL;
     leg->bytes = NULL;
@@ -152,7 +114,7 @@ static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct c
         return DISPATCH_DRAIN;
     uint32_t owner = dispatcher->topology->slot_owner[slot];
     if (owner != core->id && !lane_is_open(dispatcher, owner))
-        return wait_for_credit(dispatcher, client, owner);
+        return lane_wait(dispatcher, client, owner);
     struct request *request = request_create(net, client, core->config->use_case.timeout_ns);
     if (request == NULL)
         return answer_full(dispatcher, client);
@@ -166,7 +128,7 @@ static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct c
         return DISPATCH_TAKEN;
     }
     if (command->block != NULL) {
-        send_leg(dispatcher, owner, leg, command->block, command->bytes, command->length);
+        lane_send_leg(dispatcher, owner, leg, command->block, command->bytes, command->length);
         return DISPATCH_TAKEN;
     }
     /* Bytes in the core's scratch (inline commands) cannot be lent. */
@@ -176,7 +138,7 @@ static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct c
         return DISPATCH_TAKEN;
     }
     memcpy(copy->data, command->bytes, command->length);
-    send_leg(dispatcher, owner, leg, copy, copy->data, command->length);
+    lane_send_leg(dispatcher, owner, leg, copy, copy->data, command->length);
     arena_put(core->arena, &copy);
     return DISPATCH_TAKEN;
 }
@@ -201,7 +163,7 @@ static void queue_part(struct dispatcher *dispatcher, uint32_t owner, struct leg
 }
 
 static void start_part(struct dispatcher *dispatcher, struct request *request, const struct client *client, const struct command *command, const struct split_part *part,
-                       uint16_t number, uint32_t key_hash, struct block *block)
+    uint16_t number, uint32_t key_hash, struct block *block)
 {
     struct net *net = dispatcher->net;
     struct core *core = dispatcher->core;
@@ -219,7 +181,7 @@ static void start_part(struct dispatcher *dispatcher, struct request *request, c
         struct leg_source source = {.bytes = bytes, .length = part->length, .block = block};
         owner_accept(dispatcher, leg, &source);
     } else if (lane_is_open(dispatcher, owner)) {
-        send_leg(dispatcher, owner, leg, block, bytes, part->length);
+        lane_send_leg(dispatcher, owner, leg, block, bytes, part->length);
         pool_put(&net->legs, &leg);
     } else if (dispatcher->waiters[owner].legs.count < core->config->limits.credit_waiters_max) {
         queue_part(dispatcher, owner, leg, block, part->offset, part->length);
@@ -404,92 +366,7 @@ const struct net_ops dispatcher_net_ops = {
     .split_free = split_free,
 };
 
-/* ---- messages ---- */
-
-static void on_leg(struct dispatcher *dispatcher, uint32_t from, const struct msg *msg, const uint8_t *bytes)
-{
-    struct msg_leg body;
-    memcpy(&body, msg->body, sizeof(body));
-    struct leg *leg = pool_get(&dispatcher->net->legs);
-    ZG_CHECK(leg != NULL); /* the pool has room for every credit of every lane: see net_open */
-    leg->origin = msg->origin;
-    leg->key_hash = body.key_hash;
-    leg->deadline_ms = body.deadline_ms;
-    leg->slot = body.slot;
-    leg->home = (uint16_t)from;
-    leg->part = body.part;
-    leg->use_case = body.use_case;
-    leg->flags = body.flags;
-    leg->protocol = body.protocol;
-    bool is_lent = (msg->flags & MSG_LENT) != 0;
-    struct leg_source source = {.bytes = bytes, .length = msg->length, .is_lent = is_lent, .lender = (uint16_t)from, .lent_offset = msg->offset};
-    owner_accept(dispatcher, leg, &source);
-}
-
-static void on_reply(struct dispatcher *dispatcher, uint32_t from, const struct msg *msg, const uint8_t *bytes)
-{
-    struct net *net = dispatcher->net;
-    struct msg_reply body;
-    memcpy(&body, msg->body, sizeof(body));
-    struct request *request = pool_resolve(&net->requests, (struct pool_handle){.value = msg->origin});
-    ZG_CHECK(request != NULL); /* it lives while legs_left > 0 */
-    if (body.status != STATUS_OK) {
-        request_leg_failed(net, request, body.part, (enum status)body.status);
-        return;
-    }
-    bool is_lent = (msg->flags & MSG_LENT) != 0;
-    struct reply reply = {.bytes = bytes, .length = msg->length, .is_lent = is_lent, .lender = (uint16_t)from, .lent_offset = msg->offset};
-    request_leg_done(net, request, body.part, &reply);
-}
-
-void dispatcher_message(struct dispatcher *dispatcher, uint32_t from, const struct msg *msg, const uint8_t *bytes)
-{
-    ZG_CHECK(msg->kind == MSG_LEG || msg->kind == MSG_REPLY);
-    if (msg->kind == MSG_LEG)
-        on_leg(dispatcher, from, msg, bytes);
-    else
-        on_reply(dispatcher, from, msg, bytes);
-}
-
-void dispatcher_ask_refresh(struct dispatcher *dispatcher, const struct recover_target *moved)
-{
-    struct core *core = dispatcher->core;
-    if (moved == NULL && core->now_ms < dispatcher->refresh_asked_ms + REFRESH_PAUSE_MS)
-        return;
-    struct msg *msg = mailbox_reserve(core->mailbox, core->shared->data_cores, CLASS_CONTROL);
-    if (msg == NULL)
-        return; /* enough are on their way */
-    dispatcher->refresh_asked_ms = core->now_ms;
-    struct msg_refresh body = {0};
-    if (moved != NULL) {
-        body.slot = moved->slot;
-        body.port = moved->port;
-        if (strlen(moved->host) < sizeof(body.host))
-            (void)strcpy(body.host, moved->host);
-    }
-    msg->kind = MSG_REFRESH;
-    memcpy(msg->body, &body, sizeof(body));
-}
-
 /* ---- hooks ---- */
-
-static bool serve_waiters(struct dispatcher *dispatcher, uint32_t peer)
-{
-    struct lane_waiters *waiters = &dispatcher->waiters[peer];
-    struct net *net = dispatcher->net;
-    while (waiters->legs.count > 0 && mailbox_credits_free(dispatcher->core->mailbox, peer) > 0) {
-        struct leg *leg = leg_list_pop(&waiters->legs);
-        send_leg(dispatcher, peer, leg, leg->bytes, leg->bytes->data + leg->offset, leg->length);
-        arena_put(dispatcher->core->arena, &leg->bytes);
-        pool_put(&net->legs, &leg);
-    }
-    /* One client a credit: those who come too late would only queue again. */
-    for (uint32_t credits = mailbox_credits_free(dispatcher->core->mailbox, peer); credits > 0 && !list_is_empty(&waiters->clients); credits--) {
-        struct list_node *node = list_pop_front(&waiters->clients);
-        client_wake(net, LIST_ENTRY(node, struct client, waiting), PAUSE_CREDIT);
-    }
-    return waiters->legs.count > 0 || !list_is_empty(&waiters->clients);
-}
 
 void dispatcher_flush(struct dispatcher *dispatcher)
 {
@@ -497,7 +374,7 @@ void dispatcher_flush(struct dispatcher *dispatcher)
         bool any = false;
         for (uint32_t peer = 0; peer < dispatcher->core->shared->data_cores; peer++)
             if (peer != dispatcher->core->id)
-                any |= serve_waiters(dispatcher, peer);
+                any |= lane_serve_waiters(dispatcher, peer);
         dispatcher->lanes_waiting = any;
     }
     owner_flush(dispatcher, false);

@@ -62,15 +62,15 @@ struct foreign_node {
 
 /* What waits for credits of one lane. */
 struct lane_waiters {
-    struct leg_list legs;      /* parts of split requests; they hold their bytes */
-    struct list_node clients;  /* paused by PAUSE_CREDIT */
+    struct leg_list legs;     /* parts of split requests; they hold their bytes */
+    struct list_node clients; /* paused by PAUSE_CREDIT */
 };
 
 /* A link that is being lost: from its first leg to owner_gone. */
 struct lost_link {
-    uint64_t key;             /* of the link; 0: none */
-    struct leg_list behind;   /* the batch for its node as it was: it goes behind what is repeated */
-    struct block *chain;      /* its bytes */
+    uint64_t key;                         /* of the link; 0: none */
+    struct leg_list behind;               /* the batch for its node as it was: it goes behind what is repeated */
+    struct block *chain;                  /* its bytes */
     uint32_t write_behind[CLUSTER_SLOTS]; /* by slot: legs behind the last write that was on the link, + 1; 0: no write */
 };
 
@@ -82,20 +82,20 @@ struct dispatcher {
     struct fence_table fences;
     struct batch_map batches;
     struct splitter splitter;
-    struct resp_writer merged;        /* reply of the split request answered last */
+    struct resp_writer merged; /* reply of the split request answered last */
     struct pool splits;
     struct pool subsplits;
     struct lost_link lost;
-    struct leg_list retries;          /* legs to be sent again later: checked every RETRY_TICK_MS */
+    struct leg_list retries; /* legs to be sent again later: checked every RETRY_TICK_MS */
     struct timer retry_timer;
     uint32_t overrides_count;
-    uint32_t overrides[CLUSTER_SLOTS];/* node key by slot: what MOVED said since the topology was adopted; 0: nothing */
+    uint32_t overrides[CLUSTER_SLOTS]; /* node key by slot: what MOVED said since the topology was adopted; 0: nothing */
     uint32_t foreign_count;
     struct foreign_node foreign[FOREIGN_NODES_MAX];
     struct lane_waiters waiters[CONFIG_DATA_CORES_MAX];
-    bool lanes_waiting;               /* some lane may have waiters */
+    bool lanes_waiting; /* some lane may have waiters */
     uint64_t refresh_asked_ms;
-    bool ack_pending;                 /* the acknowledgement found no room yet */
+    bool ack_pending; /* the acknowledgement found no room yet */
 };
 
 void dispatcher_init(struct dispatcher *dispatcher, struct core *core, struct net *net);
@@ -130,8 +130,6 @@ void owner_gone(struct net *net, struct link *link);
 /* Batches to their links; those of links at their maximum wait unless `force`. */
 void owner_flush(struct dispatcher *dispatcher, bool force);
 void owner_expire(struct dispatcher *dispatcher);
-/* New legs of `slot` wait until the links to its former node have answered what is on them. False: no room for the fence. */
-bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node);
 void owner_init(struct dispatcher *dispatcher);
 void owner_fini(struct dispatcher *dispatcher);
 

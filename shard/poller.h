@@ -33,20 +33,20 @@ struct poller {
     void *context;
     struct topology_judge *judge;
     struct topology_view *view;
-    const struct topology *topology;   /* published last; owned by the publisher */
-    uint64_t next_ms;                  /* of the next poll */
-    uint64_t asked_ms;                 /* when the poll under way began */
+    const struct topology *topology; /* published last; owned by the publisher */
+    uint64_t next_ms;                /* of the next poll */
+    uint64_t asked_ms;               /* when the poll under way began */
     uint64_t started_ms;
-    uint32_t spacing_ms;               /* least time between two polls that were asked for */
-    uint32_t asked_node;               /* key */
+    uint32_t spacing_ms; /* least time between two polls that were asked for */
+    uint32_t asked_node; /* key */
     char asked_host[HOST_BYTES];
-    uint64_t asked_epoch;              /* cluster_current_epoch it said */
-    uint32_t round_asked_count;        /* nodes asked in this round, so that each is asked once */
+    uint64_t asked_epoch;       /* cluster_current_epoch it said */
+    uint32_t round_asked_count; /* nodes asked in this round, so that each is asked once */
     uint32_t round_asked[TOPOLOGY_SOURCES_MAX];
-    uint32_t facts_left;               /* replies of the start still to come */
-    uint8_t state;                     /* enum poller_state */
-    bool close_extra_links;            /* at the next tick */
-    bool uses_slots;                   /* CLUSTER SHARDS is not known there: CLUSTER SLOTS */
+    uint32_t facts_left;    /* replies of the start still to come */
+    uint8_t state;          /* enum poller_state */
+    bool close_extra_links; /* at the next tick */
+    bool uses_slots;        /* CLUSTER SHARDS is not known there: CLUSTER SLOTS */
 };
 
 extern const struct net_ops poller_net_ops;

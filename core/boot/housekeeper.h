@@ -19,7 +19,7 @@ struct housekeeper {
     struct timer tick_slow;
     int signal_fd;
     int log_fd;
-    uint64_t requests_before;  /* of the figures: total a second ago */
+    uint64_t requests_before; /* of the figures: total a second ago */
     bool is_draining;
     bool drain_sent[CONFIG_DATA_CORES_MAX];
     char error[256];

@@ -18,11 +18,11 @@ struct process {
     struct core_shared shared;
     struct command_table *builtin_commands; /* until the first snapshot */
     struct backend_facts facts;             /* the housekeeping core's until they are published */
-    pthread_barrier_t opened;          /* every core has tried to open */
-    _Atomic uint32_t failed_count;     /* cores that could not */
-    _Atomic uint32_t drained_count;    /* data cores without clients, while draining */
-    _Atomic uint32_t finished_count;   /* data cores whose loop has ended */
-    _Atomic uint64_t ops_per_second;   /* of the last second, by the housekeeping core */
+    pthread_barrier_t opened;               /* every core has tried to open */
+    _Atomic uint32_t failed_count;          /* cores that could not */
+    _Atomic uint32_t drained_count;         /* data cores without clients, while draining */
+    _Atomic uint32_t finished_count;        /* data cores whose loop has ended */
+    _Atomic uint64_t ops_per_second;        /* of the last second, by the housekeeping core */
     uint64_t started_ns;
 };
 
@@ -35,7 +35,7 @@ struct worker {
     struct timer tick;
     struct timer tick_slow;
     uint64_t drain_deadline_ms;
-    bool is_drained;                   /* counted in drained_count */
+    bool is_drained; /* counted in drained_count */
     char error[256];
 };
 

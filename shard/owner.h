@@ -1,0 +1,62 @@
+/*
+ * Between the files of the owner side: owner.c (acceptance, batches, outcome), redirect.c (MOVED, ASK, repeats, fences), divide.c (one key at a time), loss.c (lost links). Not for others.
+ */
+#pragma once
+
+#include "shard/dispatch.h"
+
+static inline struct leg *leg_of_waiter(struct fence_waiter *waiter)
+{
+    return LIST_ENTRY(waiter, struct leg, next);
+}
+
+static inline struct fence_waiter *waiter_of_leg(struct leg *leg)
+{
+    return (struct fence_waiter *)(void *)&leg->next;
+}
+
+static inline enum fence_scope leg_held_scope(const struct leg *leg)
+{
+    if ((leg->flags & LEG_HELD_SLOT) != 0)
+        return FENCE_SLOT;
+    return (leg->flags & LEG_HELD_KEY) != 0 ? FENCE_KEY : FENCE_NONE;
+}
+
+static inline void leg_set_held(struct leg *leg, enum fence_scope scope)
+{
+    leg->flags &= (uint8_t) ~(LEG_HELD_SLOT | LEG_HELD_KEY);
+    if (scope == FENCE_SLOT)
+        leg->flags |= LEG_HELD_SLOT;
+    else if (scope == FENCE_KEY)
+        leg->flags |= LEG_HELD_KEY;
+}
+
+static inline bool leg_is_overdue(const struct dispatcher *dispatcher, const struct leg *leg, uint32_t delay_ms)
+{
+    return (int32_t)((uint32_t)dispatcher->core->now_ms + delay_ms - leg->deadline_ms) >= 0;
+}
+
+/* The one end of every leg: lets its fence go, drops its bytes and brings the reply (or the status' text, where it is not OK) to the request. */
+void owner_finish(struct dispatcher *dispatcher, struct leg *leg, const struct reply *reply, enum status status);
+void owner_fail(struct dispatcher *dispatcher, struct leg *leg, enum status status);
+
+/* Sends a leg that holds its bytes: to its target where it was redirected, else to the node of its slot. */
+void owner_resend(struct dispatcher *dispatcher, struct leg *leg);
+
+/* Legs and chunks of a batch (both taken) to the link of its name; without a link they fail. */
+void owner_flush_batch(void *context, uint64_t name, struct leg_list *legs, struct block *chain);
+
+/* Everything meant for a link is put on it, so that its seq_sent counts all that is before a fence. */
+void owner_settle_link(struct dispatcher *dispatcher, const struct link *link);
+void owner_drop_bytes(struct dispatcher *dispatcher, struct leg *leg);
+
+/* New legs of `slot` wait until the links to its former node have answered what is on them. False: no room for the fence. */
+bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node);
+
+/* Puts a leg into the list of those that are sent again after a pause that grows with its attempts. */
+void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg);
+void redirect_init(struct dispatcher *dispatcher);
+
+/* Divides a leg with several keys of a migrating slot into one child a key; it ends when all have. False: it cannot be divided, nothing has changed. */
+bool divide_leg(struct dispatcher *dispatcher, struct leg *leg);
+void divide_finish_child(struct dispatcher *dispatcher, struct leg *leg, const struct reply *reply, enum status status);

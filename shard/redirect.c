@@ -1,0 +1,307 @@
+/*
+ * Owns: legs that leave their channel: followed redirects, repeats after a pause, and the fences that keep the order meanwhile. Runs on: the owner core.
+ *
+ *     MOVED  fences the slot, changes its route, sends at once          (unless others of the slot are out elsewhere: then behind them)
+ *     ASK    fences the key, sends at once behind ASKING                (likewise)
+ *     TRYAGAIN, LOADING, ... fences, sends again after 2, 4, 8 .. 64 ms (a multi-key leg of a migrating slot: one key at a time, divide.c)
+ */
+#include <string.h>
+
+#include "net/socket.h"
+#include "shard/owner.h"
+#include "shard/recover.h"
+
+enum { ATTEMPTS_MAX = 60, REDIRECTS_MAX = 16, FENCES_MAX = 65536 };
+
+static uint32_t foreign_node(struct dispatcher *dispatcher, const struct recover_target *target)
+{
+    for (uint32_t i = 0; i < dispatcher->foreign_count; i++)
+        if (dispatcher->foreign[i].port == target->port && strcmp(dispatcher->foreign[i].host, target->host) == 0)
+            return FOREIGN_NODE_BIT | i;
+    if (dispatcher->foreign_count == FOREIGN_NODES_MAX)
+        return 0;
+    struct foreign_node *node = &dispatcher->foreign[dispatcher->foreign_count];
+    memcpy(node->host, target->host, sizeof(node->host));
+    node->port = target->port;
+    if (!socket_resolve_numeric(node->host, node->port, &node->address, &node->address_bytes))
+        return 0;
+    return FOREIGN_NODE_BIT | dispatcher->foreign_count++;
+}
+
+static const char *node_host(const struct dispatcher *dispatcher, uint32_t node_key)
+{
+    if ((node_key & FOREIGN_NODE_BIT) != 0)
+        return dispatcher->foreign[node_key & ~FOREIGN_NODE_BIT].host;
+    const struct node *node = topology_node_of_key(dispatcher->topology, node_key);
+    return node != NULL ? node->host : "";
+}
+
+/* The key of the node a redirect names; 0: it cannot be reached. */
+static uint32_t target_node(struct dispatcher *dispatcher, const struct link *from, struct recover_target *target)
+{
+    if (target->host[0] == '\0')
+        (void)strcpy(target->host, node_host(dispatcher, from->node_key));
+    const struct node *node = topology_node_at(dispatcher->topology, target->host, (uint32_t)strlen(target->host), target->port);
+    return node != NULL ? node->key : foreign_node(dispatcher, target);
+}
+
+void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg)
+{
+    /* Only the time is needed, and it fits where the key of the target is kept meanwhile. No leg before one that came earlier: they may be of one key, and differ in attempts. */
+    uint32_t due_ms = (uint32_t)dispatcher->core->now_ms + recover_delay_ms(leg->attempts);
+    const struct leg *last = dispatcher->retries.tail;
+    leg->target = last != NULL && (int32_t)(due_ms - last->target) < 0 ? last->target : due_ms;
+    leg_list_push(&dispatcher->retries, leg);
+    if (!timer_is_armed(&dispatcher->retry_timer))
+        timer_set(&dispatcher->core->wheel, &dispatcher->retry_timer, dispatcher->core->now_ms + RETRY_TICK_MS);
+}
+
+static struct fence_redirect redirect_of(const struct leg *leg, enum fence_scope scope, const struct link *link, uint32_t target)
+{
+    return (struct fence_redirect){
+        .scope = leg->key_hash == 0 ? FENCE_SLOT : scope,
+        .held = leg_held_scope(leg),
+        .slot = leg->slot,
+        .key_hash = leg->key_hash,
+        .link_key = link->key,
+        .link_seq = link->seq_sent,
+        .answered_seq = link->seq_answered,
+        .target = target,
+    };
+}
+
+/* The leg leaves its channel for `target`: later ones of its key or slot wait. PASS: it is to be sent now. WAIT: it is not to be touched any more. FULL: it has been failed. */
+static enum fence_verdict leave_channel(struct dispatcher *dispatcher, struct link *link, struct leg *leg, enum fence_scope scope, uint32_t target)
+{
+    leg->target = target;
+    if ((leg->flags & LEG_CHILD) != 0)
+        return FENCE_PASS; /* its parent fences the slot */
+    owner_settle_link(dispatcher, link);
+    struct fence_redirect redirect = redirect_of(leg, scope, link, target);
+    uint64_t raised_before = dispatcher->fences.raised_count;
+    leg_set_held(leg, redirect.scope);
+    enum fence_verdict verdict = fence_redirect(&dispatcher->fences, &redirect, waiter_of_leg(leg));
+    metric_add(dispatcher->core->metrics, METRIC_fences_raised_total, dispatcher->fences.raised_count - raised_before);
+    if (verdict == FENCE_FULL) {
+        leg_set_held(leg, redirect.held);
+        owner_fail(dispatcher, leg, STATUS_FULL);
+    }
+    return verdict;
+}
+
+static void forward_error(struct dispatcher *dispatcher, struct leg *leg, const struct reply *reply)
+{
+    owner_finish(dispatcher, leg, reply, STATUS_OK);
+}
+
+bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node)
+{
+    bool is_raised = true;
+    for (uint8_t protocol = 2; protocol <= 3; protocol++) {
+        struct link *link = link_pool_find(&dispatcher->links, former_node, protocol);
+        if (link == NULL)
+            continue;
+        owner_settle_link(dispatcher, link);
+        if (link->seq_answered == link->seq_sent)
+            continue;
+        enum fence_verdict verdict = fence_raise(&dispatcher->fences, FENCE_SLOT, slot, 0, link->key, link->seq_sent, link->seq_answered);
+        metric_add(dispatcher->core->metrics, METRIC_fences_raised_total, verdict == FENCE_WAIT);
+        is_raised = is_raised && verdict != FENCE_FULL;
+    }
+    return is_raised;
+}
+
+/* From now on `slot` is routed to node_key, behind all that is on its way to the former node. Where there is no room for the fence the former route stays: what goes there comes back by MOVED. */
+static void reroute(struct dispatcher *dispatcher, uint16_t slot, uint32_t node_key)
+{
+    uint32_t former = dispatcher_route(dispatcher, slot);
+    if (former == node_key || (former != 0 && !owner_raise(dispatcher, slot, former)))
+        return;
+    if (dispatcher->overrides[slot] == 0)
+        dispatcher->overrides_count++;
+    dispatcher->overrides[slot] = node_key;
+}
+
+static void follow_moved(struct dispatcher *dispatcher, struct link *link, struct leg *leg, const struct reply *reply, struct recover_target *target)
+{
+    metric_add(dispatcher->core->metrics, METRIC_moved_total, 1);
+    uint32_t node_key = target_node(dispatcher, link, target);
+    uint16_t slot = leg->slot;
+    dispatcher_ask_refresh(dispatcher, target);
+    if (node_key == 0 || leg->attempts >= REDIRECTS_MAX || target->slot != slot) {
+        forward_error(dispatcher, leg, reply);
+        return;
+    }
+    leg->attempts++;
+    leg->flags &= (uint8_t)~LEG_ASKING;
+    enum fence_verdict verdict = leave_channel(dispatcher, link, leg, FENCE_SLOT, node_key);
+    if (verdict == FENCE_FULL)
+        return;
+    reroute(dispatcher, slot, node_key);
+    metric_add(dispatcher->core->metrics, METRIC_legs_retried_total, 1);
+    if (verdict == FENCE_PASS)
+        owner_resend(dispatcher, leg);
+}
+
+static void follow_ask(struct dispatcher *dispatcher, struct link *link, struct leg *leg, const struct reply *reply, struct recover_target *target)
+{
+    metric_add(dispatcher->core->metrics, METRIC_ask_total, 1);
+    uint32_t node_key = target_node(dispatcher, link, target);
+    if (node_key == 0 || leg->attempts >= REDIRECTS_MAX) {
+        forward_error(dispatcher, leg, reply);
+        return;
+    }
+    leg->attempts++;
+    leg->flags |= LEG_ASKING;
+    metric_add(dispatcher->core->metrics, METRIC_legs_retried_total, 1);
+    if (leave_channel(dispatcher, link, leg, FENCE_KEY, node_key) == FENCE_PASS)
+        owner_resend(dispatcher, leg);
+}
+
+static void follow_retry(struct dispatcher *dispatcher, struct link *link, struct leg *leg, const struct reply *reply, enum recover_verdict verdict)
+{
+    metric_add(dispatcher->core->metrics, METRIC_tryagain_total, verdict == RECOVER_RETRY);
+    if (verdict == RECOVER_RETRY_REFRESH)
+        dispatcher_ask_refresh(dispatcher, NULL);
+    if (leg->attempts >= ATTEMPTS_MAX || leg_is_overdue(dispatcher, leg, recover_delay_ms(leg->attempts) + 1)) {
+        forward_error(dispatcher, leg, reply);
+        return;
+    }
+    leg->attempts++;
+    leg->flags &= (uint8_t)~LEG_ASKING;
+    metric_add(dispatcher->core->metrics, METRIC_legs_retried_total, 1);
+    if ((leg->flags & LEG_CHILD) != 0) {
+        redirect_retry_later(dispatcher, leg);
+        return;
+    }
+    owner_settle_link(dispatcher, link);
+    struct fence_redirect redirect = redirect_of(leg, FENCE_KEY, link, 0);
+    if (fence_pause(&dispatcher->fences, &redirect) == FENCE_FULL) {
+        forward_error(dispatcher, leg, reply);
+        return;
+    }
+    leg_set_held(leg, redirect.scope);
+    leg->flags |= LEG_PAUSED;
+    bool has_many_keys = leg->key_hash == 0;
+    if (verdict != RECOVER_RETRY || !has_many_keys || !divide_leg(dispatcher, leg))
+        redirect_retry_later(dispatcher, leg);
+}
+
+void owner_reply(struct net *net, struct link *link, struct leg *leg, const struct reply *reply)
+{
+    struct dispatcher *dispatcher = net->owner;
+    if (__builtin_expect(reply->bytes[0] == '-', 0)) {
+        struct recover_target target;
+        enum recover_verdict verdict = recover_classify(reply->bytes, reply->length, &target);
+        switch (verdict) {
+        case RECOVER_MOVED:
+            follow_moved(dispatcher, link, leg, reply, &target);
+            return;
+        case RECOVER_ASK:
+            follow_ask(dispatcher, link, leg, reply, &target);
+            return;
+        case RECOVER_RETRY:
+        case RECOVER_RETRY_REFRESH:
+            follow_retry(dispatcher, link, leg, reply, verdict);
+            return;
+        case RECOVER_NONE:
+            break;
+        }
+    }
+    owner_finish(dispatcher, leg, reply, STATUS_OK);
+}
+
+/* ---- fences and repeats ---- */
+
+static void emit_new(void *context, struct fence_waiter *waiter)
+{
+    owner_resend(context, leg_of_waiter(waiter));
+}
+
+/* By the time it may go the slot may be elsewhere again: it goes where the slot is now. */
+static void emit_redirected(void *context, struct fence_waiter *waiter)
+{
+    struct leg *leg = leg_of_waiter(waiter);
+    leg->target = 0;
+    leg->flags &= (uint8_t)~LEG_ASKING;
+    owner_resend(context, leg);
+}
+
+static uint64_t waiting_target(void *context, struct fence_waiter *waiter)
+{
+    return dispatcher_route(context, leg_of_waiter(waiter)->slot);
+}
+
+static const struct fence_ops fence_callbacks = {.emit = emit_new, .emit_redirect = emit_redirected, .target_of = waiting_target};
+
+static bool waiter_is_overdue(void *context, const struct fence_waiter *waiter)
+{
+    const struct leg *leg = LIST_ENTRY((uintptr_t)waiter, const struct leg, next);
+    return leg_is_overdue(context, leg, 0);
+}
+
+static void waiter_expired(void *context, struct fence_waiter *waiter, bool redirected)
+{
+    (void)redirected;
+    owner_fail(context, leg_of_waiter(waiter), STATUS_TIMEOUT);
+}
+
+/* The pause is over: to the node of its slot, unless others of the slot are out elsewhere. */
+static void resume(struct dispatcher *dispatcher, struct leg *leg)
+{
+    struct fence_redirect redirect = {
+        .scope = leg_held_scope(leg),
+        .held = leg_held_scope(leg),
+        .slot = leg->slot,
+        .key_hash = leg->key_hash,
+        .link_key = 1, /* no dependency: both sequence numbers are 0 */
+        .target = dispatcher_route(dispatcher, leg->slot),
+    };
+    leg->flags &= (uint8_t)~LEG_PAUSED;
+    switch (fence_resume(&dispatcher->fences, &redirect, waiter_of_leg(leg))) {
+    case FENCE_PASS:
+        owner_resend(dispatcher, leg);
+        return;
+    case FENCE_WAIT:
+        return;
+    case FENCE_FULL:
+        leg->flags |= LEG_PAUSED;
+        redirect_retry_later(dispatcher, leg);
+        return;
+    }
+}
+
+static void run_retries(struct timer *timer, void *context)
+{
+    struct dispatcher *dispatcher = context;
+    struct leg_list due = dispatcher->retries;
+    memset(&dispatcher->retries, 0, sizeof(dispatcher->retries));
+    struct leg *leg;
+    while ((leg = leg_list_pop(&due)) != NULL) {
+        if ((int32_t)((uint32_t)dispatcher->core->now_ms - leg->target) < 0) {
+            leg_list_push(&dispatcher->retries, leg);
+            continue;
+        }
+        leg->target = 0;
+        if (leg_is_overdue(dispatcher, leg, 0))
+            owner_fail(dispatcher, leg, STATUS_TIMEOUT);
+        else if ((leg->flags & LEG_CHILD) != 0)
+            owner_resend(dispatcher, leg);
+        else
+            resume(dispatcher, leg);
+    }
+    if (dispatcher->retries.count > 0 && !timer_is_armed(timer))
+        timer_set(&dispatcher->core->wheel, timer, dispatcher->core->now_ms + RETRY_TICK_MS);
+}
+
+void owner_expire(struct dispatcher *dispatcher)
+{
+    if (dispatcher->fences.waiters_count > 0)
+        (void)fence_expire(&dispatcher->fences, waiter_is_overdue, waiter_expired, dispatcher);
+}
+
+void redirect_init(struct dispatcher *dispatcher)
+{
+    fence_table_init(&dispatcher->fences, dispatcher->core->config->limits.fence_waiters_max, FENCES_MAX, &fence_callbacks, dispatcher);
+    timer_init(&dispatcher->retry_timer, run_retries, dispatcher);
+}
