@@ -45,6 +45,24 @@ struct config_backend {
     uint64_t link_stall_ns;                      /* a link without any progress for so long is closed */
 };
 
+struct config_limits {
+    uint32_t clients_per_core;         /* 1 .. 1,000,000 */
+    uint32_t requests_per_core;        /* in flight */
+    uint32_t pipeline_per_client;      /* requests in flight of one client before it is no longer read */
+    uint64_t client_output_soft_bytes; /* unsent replies before the client is no longer read */
+    uint64_t client_output_hard_bytes; /* ... before it is closed */
+    uint64_t arena_bytes_per_core;
+    uint32_t rx_buffers_per_core; /* power of two 64 .. 32,768 */
+    uint32_t rx_buffer_bytes;     /* 1 KiB .. 64 KiB */
+    uint64_t inline_bytes;        /* larger commands and replies are lent, not copied */
+    uint64_t request_max_bytes;
+    uint64_t reply_max_bytes;
+    uint32_t links_per_core;
+    uint32_t link_inflight_max;  /* legs without a reply on one link */
+    uint32_t fence_waiters_max;  /* legs waiting behind fences of one core */
+    uint32_t credit_waiters_max; /* legs waiting for a credit, per destination */
+};
+
 struct config {
     struct config_listener listeners[CONFIG_LISTENERS_MAX];
     uint32_t listeners_count;
@@ -61,23 +79,7 @@ struct config {
         uint32_t wait_completions; /* 0: no wait for a batch; else return at so many completions ... */
         uint64_t wait_ns;          /* ... or after so long */
     } cores;
-    struct {
-        uint32_t clients_per_core;         /* 1 .. 1,000,000 */
-        uint32_t requests_per_core;        /* in flight */
-        uint32_t pipeline_per_client;      /* requests in flight of one client before it is no longer read */
-        uint64_t client_output_soft_bytes; /* unsent replies before the client is no longer read */
-        uint64_t client_output_hard_bytes; /* ... before it is closed */
-        uint64_t arena_bytes_per_core;
-        uint32_t rx_buffers_per_core; /* power of two 64 .. 32,768 */
-        uint32_t rx_buffer_bytes;     /* 1 KiB .. 64 KiB */
-        uint64_t inline_bytes;        /* larger commands and replies are lent, not copied */
-        uint64_t request_max_bytes;
-        uint64_t reply_max_bytes;
-        uint32_t links_per_core;
-        uint32_t link_inflight_max;  /* legs without a reply on one link */
-        uint32_t fence_waiters_max;  /* legs waiting behind fences of one core */
-        uint32_t credit_waiters_max; /* legs waiting for a credit, per destination */
-    } limits;
+    struct config_limits limits;
     struct { /* io_uring features; false forces the fallback */
         bool multishot_accept, multishot_recv, direct_descriptors, defer_taskrun, min_wait;
         uint32_t entries; /* submission queue, power of two 64 .. 32,768 */

@@ -10,6 +10,9 @@
 
 enum {
     INPUT_PAUSED_MAX = 64 * 1024, /* a paused client is read up to this many unparsed bytes */
+    WINDOW_FIRST = 256,           /* requests in flight of a client whose replies are not known yet */
+    WINDOW_MIN = 8,
+    WINDOW_REPLIES = 64,
     INPUT_FIRST = 220,            /* room for a short command in the smallest block */
     COMMANDS_PER_TURN = 2048,     /* of one client in one go, so that a huge pipeline does not starve others */
 };
@@ -55,11 +58,24 @@ static void output_grew(struct net *net, struct client *client)
         client_pause(net, client, PAUSE_OUTPUT);
 }
 
+/* So many requests in flight that replies of the size of the last ones fill the output about once. */
+static void set_window(struct client *client, const struct config_limits *limits)
+{
+    uint64_t average = client->window_bytes / client->window_replies + 1;
+    uint64_t window = limits->client_output_soft_bytes / average + WINDOW_MIN;
+    client->window = window < limits->pipeline_per_client ? (uint32_t)window : limits->pipeline_per_client;
+    client->window_replies = 0;
+    client->window_bytes = 0;
+}
+
 void client_queue_reply(struct net *net, struct client *client, const struct reply *reply)
 {
     struct core *core = net->core;
     struct send_queue *out = &client->conn.out;
     enum status status = STATUS_OK;
+    client->window_bytes += reply->length;
+    if (++client->window_replies == WINDOW_REPLIES)
+        set_window(client, &core->config->limits);
     if (reply->is_lent || (reply->block != NULL && reply->length > core->config->limits.inline_bytes)) {
         struct block *block = reply->is_lent ? send_reference_lent(core, reply->bytes, reply->length, reply->lender, reply->lent_offset)
                                              : send_reference_own(core, reply->block, reply->bytes, reply->length);
@@ -114,7 +130,7 @@ void client_advance(struct net *net, struct client *client)
     }
     if (client->pause == 0)
         return;
-    if (client->inflight <= net->core->config->limits.pipeline_per_client / 2)
+    if (client->inflight <= client->window / 2)
         client_wake(net, client, PAUSE_PIPELINE);
     if (client->inflight == 0)
         client_wake(net, client, PAUSE_DRAIN);
@@ -142,7 +158,7 @@ static bool has_room(struct net *net, struct client *client)
 {
     if (client->fifo_head == NULL)
         return true;
-    if (client->inflight >= net->core->config->limits.pipeline_per_client) {
+    if (client->inflight >= client->window) {
         client_pause(net, client, PAUSE_PIPELINE);
         return false;
     }
@@ -201,7 +217,7 @@ static bool refuse(struct net *net, struct client *client, const struct dispatch
 
 static bool forward(struct net *net, struct client *client, const struct dispatch_command *command)
 {
-    if (client->inflight >= net->core->config->limits.pipeline_per_client) {
+    if (client->inflight >= client->window) {
         client_pause(net, client, PAUSE_PIPELINE);
         return false;
     }
@@ -488,6 +504,8 @@ struct client *client_open(struct net *net, struct ring_file file, uint16_t list
     task_init(&client->task, run_task);
     list_push_back(&net->clients_all, &client->all);
     client->listener = listener;
+    uint32_t pipeline_max = core->config->limits.pipeline_per_client;
+    client->window = pipeline_max < WINDOW_FIRST ? pipeline_max : WINDOW_FIRST;
     metric_set(core->metrics, METRIC_clients, net->clients.live_count);
     conn_opened(core, &client->conn);
     return client;

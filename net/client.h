@@ -3,7 +3,8 @@
  *
  * A client is read until a reason to pause appears, and parsed again when the last reason is gone:
  *
- *     PIPELINE  too many requests in flight         gone when half of them are answered
+ *     PIPELINE  too many requests in flight         gone when half of them are answered; how many is too many follows the size of the
+ *                                                   client's replies, so that what is still to come fits into its output
  *     OUTPUT    too many unsent bytes               gone when half of them are sent
  *     DRAIN     a barrier waits for all requests    gone when none is in flight
  *     CREDIT    no credit for the lane to the owner gone when the lane has one
@@ -34,6 +35,9 @@ struct client {
     struct block *input;       /* unparsed bytes: data[offset .. length) */
     struct resp_command_state scan;
     uint32_t inflight;         /* requests in the FIFO */
+    uint32_t window;           /* most requests in flight, from the size of its replies; at most pipeline_per_client */
+    uint32_t window_replies;   /* replies since the window was set */
+    uint64_t window_bytes;     /* and their bytes */
     struct request *fifo_head; /* oldest request */
     struct request *fifo_tail;
     struct socket_endpoint peer;

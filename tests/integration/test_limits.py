@@ -203,7 +203,7 @@ def _send_quietly(raw, data):
 def test_client_that_never_reads(cluster, make_gateway, prefix, cores):
     # What an offender may have in flight is its pipeline: 64 replies of 100 kB here. All clients of a shard share its link, so that is what others wait behind.
     gateway = make_gateway(cluster, cores=cores, options={"limits.client_output_soft": "1MiB", "limits.client_output_hard": "8MiB", "limits.reply_max": "4MiB",
-                                                          "use_cases.max_value": "4MiB", "limits.pipeline_per_client": 64})
+                                                          "use_cases.max_value": "4MiB"})
     with gateway.raw() as raw:
         assert raw.command("SET", prefix, b"x" * 100_000) == "OK"
     base = gateway.process.rss_bytes()
