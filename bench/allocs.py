@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Heap allocations under load once the gateway is warm: none on the path.
 
-A real cluster and two data cores. Everything is done once for warming up, in deeper pipelines than are measured, then each load runs again on the same connections with every reply compared
-byte by byte. Two counts that know nothing of each other must both be 0: the gateway's own (zgateway_allocations_total, less what INFO itself takes), and that of a preloaded heap
+A real cluster and two data cores. Everything is done once for warming up, with servers that stand still until all requests are in flight, then each load runs again on the same connections
+with every reply compared byte by byte. Two counts that know nothing of each other must both be 0: the gateway's own (zgateway_allocations_total, less what INFO itself takes), and that of a preloaded heap
 (bench/count_malloc.c), by thread. Where one is not, the callers are printed.
 
 Exit status: 0 nothing was allocated, 1 something was.
@@ -10,6 +10,7 @@ Exit status: 0 nothing was allocated, 1 something was.
 import argparse
 import mmap
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -104,9 +105,9 @@ class Load:
         self.depth = depth
         self.commands = commands  # measured, over all connections
 
-    def run(self, connections, commands=None, depth=None):
-        """Pipelines of `depth` on all connections at once; every reply is compared. Returns how many commands were sent."""
-        commands, depth = commands or self.commands, depth or self.depth
+    def run(self, connections, commands=None, is_sent=None):
+        """Pipelines on all connections at once; every reply is compared. is_sent is called each time all have been sent. Returns how many commands there were."""
+        commands, depth = commands or self.commands, self.depth
         sent = 0
         while sent < commands:
             wanted = []
@@ -115,6 +116,8 @@ class Load:
                 sent += depth
                 connection.socket.sendall(b"".join(pair[0] for pair in pairs))
                 wanted.append("".join(pair[1] for pair in pairs).encode())
+            if is_sent is not None:
+                is_sent()
             for connection, reply in zip(connections, wanted):
                 received = receive(connection.socket, len(reply))
                 assert received == reply, "%s: %r instead of %r" % (self.name, received[:200], reply[:200])
@@ -128,11 +131,11 @@ class Reconnect(Load):
         super().__init__(name, load_get, 1, commands)
         self.address = address
 
-    def run(self, connections, commands=None, depth=None):
+    def run(self, connections, commands=None, is_sent=None):
         sent = 0
         while sent < (commands or self.commands):
             opened = [Raw(self.address) for _ in connections]
-            sent += super().run(opened, 2 * len(opened), 1)
+            sent += super().run(opened, 2 * len(opened), is_sent)
             for connection in opened:
                 connection.close()
         return sent
@@ -146,6 +149,13 @@ def receive(sock, length):
         parts.append(part)
         length -= len(part)
     return b"".join(parts)
+
+
+def resume(cluster):
+    """Once the gateway has taken what was sent, the servers go on."""
+    time.sleep(0.2)
+    for port in cluster.ports:
+        cluster.signal(port, signal.SIGCONT)
 
 
 def thread_name(pid, tid):
@@ -191,7 +201,7 @@ def main():
         heap = HeapCount(bench.path("heap"))
         environment = {**os.environ, "LD_PRELOAD": program("bench/count_malloc.so"), "COUNT_MALLOC_FILE": bench.path("heap")}
         # The housekeeping core's regular poll allocates, and is not on the path.
-        gateway = bench.gateway(cluster, cores=arguments.cores, options=["backends.poll_interval=1h"], env=environment)
+        gateway = bench.gateway(cluster, cores=arguments.cores, options=["backends.poll_interval=1h", "use_cases.timeout=20s", "backends.link_stall=20s"], env=environment)
         address = ("127.0.0.1", gateway.port)
         connections = [Raw(address, 30) for _ in range(arguments.connections)]
         loads = [Load("SET P1", load_set, 1, 50000), Load("SET P16", load_set, 16, 200000), Load("GET P1", load_get, 1, 50000), Load("GET P16", load_get, 16, 200000),
@@ -199,13 +209,14 @@ def main():
                  Load("MGET of 10, P1", load_mget, 1, 20000), Load("MGET of 10, P16", load_mget, 16, 40000), Load("EXISTS of 10, P16", load_exists, 16, 40000),
                  Load("inline GET P1", load_inline, 1, 50000), Load("inline GET P16", load_inline, 16, 200000), Load("PING P16", load_ping, 16, 200000),
                  Load("SET and GET of 100 kB", load_large, 1, 4000), Reconnect("new connections", address, 4000)]
-        # Warm: every load, deeper than it will be measured, and every key there is.
+        # Warm: every key there is; then as many requests in flight at once as can be, with servers that stand still meanwhile, so that nothing measured later reaches a higher peak.
         loads[0].run(connections, commands=len(KEYS))
         for load in loads:
-            for depth in {load.depth, min(4 * load.depth + 32, 200) if load.make is not load_large else 4}:
-                load.run(connections, commands=arguments.connections * depth * 2, depth=depth)
-            load.run(connections, commands=load.commands // 10)
-
+            for port in cluster.ports:
+                cluster.signal(port, signal.SIGSTOP)
+            load.run(connections, 1, lambda: resume(cluster))
+        for load in loads:
+            load.run(connections, load.commands // 10)
         control = Raw(address)
         for _ in range(3):
             allocations(control)

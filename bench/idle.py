@@ -8,7 +8,6 @@ after all have left is printed as well: pools keep their chunks for the next cli
 Exit status: 0 a connection costs at most LIMIT bytes, 1 it costs more.
 """
 import argparse
-import os
 import resource
 import subprocess
 import sys

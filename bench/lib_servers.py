@@ -11,7 +11,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 
-from resp import Error, Raw, encode, parse_info  # noqa: E402,F401
+from resp import Raw, encode, parse_info  # noqa: E402,F401
 from servers import Cluster, Process, Standalone, eventually, free_port  # noqa: E402,F401
 
 PASS, FAIL, INCONCLUSIVE = 0, 1, 2
