@@ -191,7 +191,10 @@ void link_pool_lost(struct net *net, struct link *link, enum close_reason reason
     if (reason == CLOSE_IDLE_LINK || reason == CLOSE_DRAIN)
         return;
     slot->failures++;
-    slot->retry_ms = slot->failures > 1 ? net->core->now_ms + backoff_ms(net->link_pool, slot->failures - 1) : 0;
+    /* A node that accepts and closes at once becomes ready each time: it is tried no more often than one that refuses. */
+    slot->unanswered = link->seq_answered > net->link_pool->handshake_count[link->protocol - 2u] ? 0 : slot->unanswered + 1;
+    uint32_t in_vain = slot->failures > slot->unanswered ? slot->failures : slot->unanswered;
+    slot->retry_ms = in_vain > 1 ? net->core->now_ms + backoff_ms(net->link_pool, in_vain - 1) : 0;
 }
 
 void link_pool_tick(struct link_pool *pool)

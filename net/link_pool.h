@@ -17,6 +17,7 @@ struct link_slot {
     uint64_t name;     /* node key << 2 | protocol; 0: free */
     struct link *link; /* NULL: none */
     uint32_t failures; /* attempts in a row that did not become ready */
+    uint32_t unanswered; /* links in a row that ended before they had answered a command */
     uint64_t retry_ms; /* no attempt before this time */
 };
 
