@@ -130,7 +130,7 @@ static bool has_cpu(const uint16_t *cpus, uint32_t cpus_count, uint32_t cpu)
 enum status config_set_cpus(struct config *config, const char *list, char *error, size_t error_bytes)
 {
     static const char allowed[] = "allowed: numbers and ranges such as 2-5,8, each 0 .. 1023";
-    uint16_t cpus[CONFIG_CPUS_MAX];
+    uint16_t cpus[CONFIG_CPUS_MAX] = {0};
     uint32_t cpus_count = 0;
     const char *at = skip_blanks(list);
 

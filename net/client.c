@@ -11,8 +11,6 @@
 enum {
     INPUT_PAUSED_MAX = 64 * 1024, /* a paused client is read up to this many unparsed bytes */
     WINDOW_FIRST = 256,           /* requests in flight of a client whose replies are not known yet */
-    WINDOW_MIN = 8,
-    WINDOW_REPLIES = 64,
     INPUT_FIRST = 220,            /* room for a short command in the smallest block */
     COMMANDS_PER_TURN = 2048,     /* of one client in one go, so that a huge pipeline does not starve others */
 };
@@ -28,112 +26,6 @@ static void run_task(struct core *core, struct task *task)
     parse_input(net, client);
     if (client->pause == 0 && conn_is_open(&client->conn) && !list_is_linked(&client->task.node))
         conn_resume(core, &client->conn);
-}
-
-void client_pause(struct net *net, struct client *client, enum client_pause reason)
-{
-    if (client->pause == 0)
-        metric_add(net->core->metrics, METRIC_clients_paused_total, 1);
-    client->pause |= (uint8_t)reason;
-}
-
-void client_wake(struct net *net, struct client *client, enum client_pause reason)
-{
-    if ((client->pause & reason) == 0)
-        return;
-    client->pause &= (uint8_t)~reason;
-    if (client->pause == 0)
-        core_enqueue(net->core, &client->task);
-}
-
-/* Something was put into the output: to be sent, if the client has not too much already. */
-static void output_grew(struct net *net, struct client *client)
-{
-    struct core *core = net->core;
-    uint64_t bytes = client->conn.out.bytes;
-    conn_mark_dirty(core, &client->conn);
-    if (bytes > core->config->limits.client_output_hard_bytes)
-        conn_close(core, &client->conn, CLOSE_OUTPUT_LIMIT);
-    else if (bytes > core->config->limits.client_output_soft_bytes)
-        client_pause(net, client, PAUSE_OUTPUT);
-}
-
-/* So many requests in flight that replies of the size of the last ones fill the output about once. */
-static void set_window(struct client *client, const struct config_limits *limits)
-{
-    uint64_t average = client->window_bytes / client->window_replies + 1;
-    uint64_t window = limits->client_output_soft_bytes / average + WINDOW_MIN;
-    client->window = window < limits->pipeline_per_client ? (uint32_t)window : limits->pipeline_per_client;
-    client->window_replies = 0;
-    client->window_bytes = 0;
-}
-
-void client_queue_reply(struct net *net, struct client *client, const struct reply *reply)
-{
-    struct core *core = net->core;
-    struct send_queue *out = &client->conn.out;
-    enum status status = STATUS_OK;
-    client->window_bytes += reply->length;
-    if (++client->window_replies == WINDOW_REPLIES)
-        set_window(client, &core->config->limits);
-    if (reply->is_lent || (reply->block != NULL && reply->length > core->config->limits.inline_bytes)) {
-        struct block *block = reply->is_lent ? send_reference_lent(core, reply->bytes, reply->length, reply->lender, reply->lent_offset)
-                                             : send_reference_own(core, reply->block, reply->bytes, reply->length);
-        if (block != NULL)
-            send_queue_push(out, block);
-        else
-            status = STATUS_NO_MEMORY;
-        if (block == NULL && reply->is_lent)
-            mailbox_return(core->mailbox, reply->lender, reply->lent_offset);
-    } else {
-        status = send_queue_append(core, out, reply->bytes, reply->length);
-    }
-    if (status != STATUS_OK) {
-        conn_close(core, &client->conn, CLOSE_NO_MEMORY);
-        return;
-    }
-    output_grew(net, client);
-}
-
-static void queue_kept_reply(struct net *net, struct client *client, struct request *request)
-{
-    struct block *block = request->reply;
-    request->reply = NULL;
-    if ((block->flags & SEND_REFERENCE) != 0) {
-        send_queue_push(&client->conn.out, block);
-        output_grew(net, client);
-        return;
-    }
-    struct reply reply = {.bytes = block->data, .length = block->length, .block = block};
-    client_queue_reply(net, client, &reply);
-    arena_put(net->core->arena, &block);
-}
-
-void client_advance(struct net *net, struct client *client)
-{
-    while (client->fifo_head != NULL && client->fifo_head->state == REQUEST_ANSWERED && conn_is_open(&client->conn)) {
-        struct request *request = client->fifo_head;
-        if (request->reply != NULL) {
-            queue_kept_reply(net, client, request);
-            if (!conn_is_open(&client->conn))
-                return;
-        }
-        bool closes = (request->flags & REQUEST_CLOSE) != 0;
-        client->fifo_head = request->next;
-        if (client->fifo_head == NULL)
-            client->fifo_tail = NULL;
-        client->inflight--;
-        request->client = NULL;
-        request_sent(net, request);
-        if (closes)
-            conn_close_after_send(net->core, &client->conn, CLOSE_QUIT);
-    }
-    if (client->pause == 0)
-        return;
-    if (client->inflight <= client->window / 2)
-        client_wake(net, client, PAUSE_PIPELINE);
-    if (client->inflight == 0)
-        client_wake(net, client, PAUSE_DRAIN);
 }
 
 /* Where the reply of the gateway itself goes: straight out, or behind the requests in flight. There is room: see has_room. */
@@ -453,7 +345,7 @@ static void on_closing(struct core *core, struct conn *conn)
     struct net *net = core->net;
     enum close_reason reason = (enum close_reason)conn->close_reason;
     core_log(core, close_reason_is_error(reason) ? LOG_INFO : LOG_DEBUG, "client_closed", "client=%llu reason=\"%s\" inflight=%u",
-             (unsigned long long)client->session.id, close_reason_text(reason), client->inflight);
+        (unsigned long long)client->session.id, close_reason_text(reason), client->inflight);
     metric_add(core->metrics, METRIC_clients_closed_total, 1);
     list_remove(&client->all);
     if (list_is_linked(&client->waiting))
