@@ -188,10 +188,11 @@ static uint32_t reap(struct core *core)
 static void run_tasks(struct core *core)
 {
     for (int round = 0; round < TASK_ROUNDS_MAX && !list_is_empty(&core->run_queue); round++) {
-        struct list_node *last = core->run_queue.prev;
-        for (bool is_last = false; !is_last;) {
-            struct list_node *node = list_pop_front(&core->run_queue);
-            is_last = node == last;
+        /* A mark ends the round: no task can take it out, as it can another task (a client that it closes). */
+        struct list_node end;
+        list_init(&end);
+        list_push_back(&core->run_queue, &end);
+        for (struct list_node *node; (node = list_pop_front(&core->run_queue)) != &end;) {
             struct task *task = LIST_ENTRY(node, struct task, node);
             task->run(core, task);
         }

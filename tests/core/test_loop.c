@@ -90,6 +90,40 @@ Test(loop, phases_come_in_their_order)
     core_fixture_close(&fixture);
 }
 
+struct removing_task {
+    struct task task;
+    struct task *victim;
+};
+
+static void run_removing(struct core *core, struct task *task)
+{
+    (void)core;
+    struct removing_task *removing = LIST_ENTRY(task, struct removing_task, task);
+    note('r');
+    if (list_is_linked(&removing->victim->node))
+        list_remove(&removing->victim->node);
+}
+
+Test(loop, task_that_another_takes_out_of_the_queue_does_not_run_and_ends_no_round)
+{
+    struct core_fixture fixture;
+    struct counted_task victim = {.letter = 'v', .runs_max = 1};
+    struct counted_task other = {.letter = 'o', .runs_max = 3};
+    struct removing_task removing = {.victim = &victim.task};
+    core_fixture_init(&fixture, 1);
+    fixture.hooks.flush = note_flush;
+    core_fixture_open(&fixture);
+    task_init(&victim.task, run_counted);
+    task_init(&other.task, run_counted);
+    task_init(&removing.task, run_removing);
+    core_enqueue(&fixture.core, &removing.task);
+    core_enqueue(&fixture.core, &other.task);
+    core_enqueue(&fixture.core, &victim.task);
+    run_iterations(&fixture, 1);
+    cr_expect_str_eq(trace, "roooF");
+    core_fixture_close(&fixture);
+}
+
 Test(loop, task_enqueued_twice_runs_once_and_from_a_task_in_the_same_iteration)
 {
     struct core_fixture fixture;
