@@ -14,11 +14,11 @@
 #include "net/link.h"
 
 struct link_slot {
-    uint64_t name;     /* node key << 2 | protocol; 0: free */
-    struct link *link; /* NULL: none */
-    uint32_t failures; /* attempts in a row that did not become ready */
+    uint64_t name;       /* node key << 2 | protocol; 0: free */
+    struct link *link;   /* NULL: none */
+    uint32_t failures;   /* attempts in a row that did not become ready */
     uint32_t unanswered; /* links in a row that ended before they had answered a command */
-    uint64_t retry_ms; /* no attempt before this time */
+    uint64_t retry_ms;   /* no attempt before this time */
 };
 
 struct link_pool {
@@ -27,7 +27,7 @@ struct link_pool {
     struct link_slot *slots; /* open addressing */
     uint32_t slots_mask;
     uint32_t slots_used;
-    uint64_t reclaim_after_ms; /* not before: looking for places of nodes that are gone */
+    uint64_t reclaim_after_ms;  /* not before: looking for places of nodes that are gone */
     struct list_node links;     /* every open link */
     uint8_t handshake[2][1024]; /* per protocol 2, 3 */
     uint32_t handshake_bytes[2];

@@ -74,20 +74,21 @@ static void write_nodes(const struct local_view *view, const char *id, struct re
     /* Clients read it as a port; the gateway has no bus, and 0 is what the cluster protocol uses for "none". */
     int bus_port = view->announce_port + CLUSTER_BUS_OFFSET <= UINT16_MAX ? view->announce_port + CLUSTER_BUS_OFFSET : 0;
     int length = snprintf(text, sizeof(text), "%s %s:%u@%u myself,master - 0 0 1 connected 0-%d\n", id, view->announce_host, view->announce_port, bus_port,
-                          CLUSTER_SLOTS - 1);
+        CLUSTER_SLOTS - 1);
     resp_write_verbatim(writer, text, (size_t)length);
 }
 
 static void write_info(const struct local_view *view, struct resp_writer *writer)
 {
     char text[512];
-    uint32_t covered = view->topology == NULL ? 0 : is_whole(view) ? CLUSTER_SLOTS : view->topology->slots_covered;
+    uint32_t covered = view->topology == NULL ? 0 : is_whole(view) ? CLUSTER_SLOTS
+                                                                   : view->topology->slots_covered;
     uint64_t epoch = view->topology != NULL ? view->topology->epoch : 0;
     int length = snprintf(text, sizeof(text),
-                          "cluster_state:%s\r\ncluster_slots_assigned:%d\r\ncluster_slots_ok:%u\r\ncluster_slots_pfail:0\r\n"
-                          "cluster_slots_fail:%u\r\ncluster_known_nodes:1\r\ncluster_size:1\r\ncluster_current_epoch:%" PRIu64 "\r\ncluster_my_epoch:%" PRIu64 "\r\n"
-                          "cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\ntotal_cluster_links_buffer_limit_exceeded:0\r\n",
-                          is_whole(view) ? "ok" : "fail", CLUSTER_SLOTS, covered, CLUSTER_SLOTS - covered, epoch, epoch);
+        "cluster_state:%s\r\ncluster_slots_assigned:%d\r\ncluster_slots_ok:%u\r\ncluster_slots_pfail:0\r\n"
+        "cluster_slots_fail:%u\r\ncluster_known_nodes:1\r\ncluster_size:1\r\ncluster_current_epoch:%" PRIu64 "\r\ncluster_my_epoch:%" PRIu64 "\r\n"
+        "cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\ntotal_cluster_links_buffer_limit_exceeded:0\r\n",
+        is_whole(view) ? "ok" : "fail", CLUSTER_SLOTS, covered, CLUSTER_SLOTS - covered, epoch, epoch);
     resp_write_verbatim(writer, text, (size_t)length);
 }
 
@@ -100,7 +101,7 @@ static void write_role(struct resp_writer *writer)
 }
 
 void local_cluster_command(const struct local_view *view, const struct session *session, const struct command *command, const struct command_args *args,
-                           struct resp_writer *writer)
+    struct resp_writer *writer)
 {
     char id[LOCAL_NODE_ID_BYTES];
     (void)session;

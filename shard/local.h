@@ -26,4 +26,4 @@ void local_node_id(const char *host, uint16_t port, char id[LOCAL_NODE_ID_BYTES]
 
 /* Answers CLUSTER SLOTS, SHARDS, NODES, INFO, MYID, KEYSLOT and ROLE; any other row of the table is refused. Writes exactly one reply. */
 void local_cluster_command(const struct local_view *view, const struct session *session, const struct command *command, const struct command_args *args,
-                           struct resp_writer *writer);
+    struct resp_writer *writer);

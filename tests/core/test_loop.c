@@ -251,7 +251,8 @@ static void count_completion(struct core *core, uint64_t user_data, int32_t resu
 {
     (void)core;
     (void)flags;
-    note(user_data >> 56 == (RING_OP_CONN_SEND | RING_OP_LINK_BIT) && result == 0 ? 'L' : (user_data & 0xff) == 5 ? 'C' : '?');
+    note(user_data >> 56 == (RING_OP_CONN_SEND | RING_OP_LINK_BIT) && result == 0 ? 'L' : (user_data & 0xff) == 5 ? 'C'
+                                                                                                                  : '?');
 }
 
 Test(loop, completions_reach_the_handler_of_their_operation)

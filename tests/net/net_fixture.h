@@ -31,7 +31,7 @@ struct net_fixture {
     uint32_t offers;              /* calls of dispatch */
     enum dispatch_result verdict; /* TAKEN unless the test wants something else */
     uint64_t timeout_ns;
-    bool answers_at_once;         /* with the command's own bytes */
+    bool answers_at_once;            /* with the command's own bytes */
     char commands[FIXTURE_TEXT_MAX]; /* bytes of all commands taken */
     size_t commands_length;
     /* Of legs: "3:+OK\r\n" for a reply to the leg of origin 3, "3!" and "3?" for one that is lost after and before it was sent. */

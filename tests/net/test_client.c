@@ -72,8 +72,10 @@ Test(client, wrong_commands_are_refused_and_the_connection_goes_on)
 
 Test(client, commands_cut_at_every_byte_arrive_whole)
 {
-    static const char text[] = GET("a") "SET b 'x y'\r\n" "*3\r\n$3\r\nSET\r\n$1\r\nc\r\n$4\r\n\r\n\r\n\r\n" PING;
-    static const char forwarded[] = GET("a") "*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$3\r\nx y\r\n" "*3\r\n$3\r\nSET\r\n$1\r\nc\r\n$4\r\n\r\n\r\n\r\n";
+    static const char text[] = GET("a") "SET b 'x y'\r\n"
+                                        "*3\r\n$3\r\nSET\r\n$1\r\nc\r\n$4\r\n\r\n\r\n\r\n" PING;
+    static const char forwarded[] = GET("a") "*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$3\r\nx y\r\n"
+                                             "*3\r\n$3\r\nSET\r\n$1\r\nc\r\n$4\r\n\r\n\r\n\r\n";
     struct net_fixture *fixture = net_fixture_create();
     (void)net_fixture_open(fixture);
     fixture->answers_at_once = true;
@@ -195,7 +197,8 @@ Test(client, client_reply_off_and_skip_are_silent)
     net_fixture_answer(fixture, 1, "+b\r\n");
     net_fixture_answer(fixture, 0, "+a\r\n");
     peer_expect(&peer, "+b\r\n");
-    peer_send(&peer, "CLIENT REPLY OFF\r\n" GET("c") PING "nosuch\r\nget\r\n" "CLIENT REPLY ON\r\n");
+    peer_send(&peer, "CLIENT REPLY OFF\r\n" GET("c") PING "nosuch\r\nget\r\n"
+                                                          "CLIENT REPLY ON\r\n");
     await_pending(fixture, 3);
     net_fixture_answer(fixture, 2, "+c\r\n");
     peer_expect(&peer, "+OK\r\n");

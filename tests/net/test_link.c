@@ -172,7 +172,8 @@ Test(link, legs_wait_behind_the_handshake)
 
 Test(link, refused_handshake_closes_the_link_and_its_legs_are_lost)
 {
-    static const char *const refusals[] = {"-WRONGPASS invalid username-password pair or user is disabled.\r\n", "-NOPROTO unsupported protocol version\r\n", "-ERR unknown command 'HELLO'\r\n", "-LOADING Redis is loading the dataset in memory\r\n"};
+    static const char *const refusals[] = {"-WRONGPASS invalid username-password pair or user is disabled.\r\n", "-NOPROTO unsupported protocol version\r\n", "-ERR unknown command 'HELLO'\r\n",
+        "-LOADING Redis is loading the dataset in memory\r\n"};
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         struct net_fixture *fixture = net_fixture_create();
         struct listening listening;

@@ -310,7 +310,8 @@ Test(socket, numeric_addresses_are_resolved_without_a_resolver)
     static const struct {
         const char *host;
         int family;
-    } rows[] = {{"127.0.0.1", AF_INET}, {"0.0.0.0", AF_INET}, {"::1", AF_INET6}, {"2001:db8::17", AF_INET6}, {"::ffff:10.0.0.1", AF_INET6}, {"localhost", 0}, {"", 0}, {"1.2.3", 0}, {"1.2.3.4.5", 0}, {"256.1.1.1", 0}, {"[::1]", 0}, {"10.0.0.1 ", 0}, {"?", 0}};
+    } rows[] = {{"127.0.0.1", AF_INET}, {"0.0.0.0", AF_INET}, {"::1", AF_INET6}, {"2001:db8::17", AF_INET6}, {"::ffff:10.0.0.1", AF_INET6},
+        {"localhost", 0}, {"", 0}, {"1.2.3", 0}, {"1.2.3.4.5", 0}, {"256.1.1.1", 0}, {"[::1]", 0}, {"10.0.0.1 ", 0}, {"?", 0}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sockaddr_storage address, again;
         socklen_t bytes = 77, bytes_again = 77;

@@ -202,7 +202,8 @@ Test(local, keyslot_of_any_key_is_its_slot)
         (void)snprintf(words, sizeof(words), "cluster keyslot %s", keys[i]);
         (void)snprintf(key, sizeof(key), "%s", keys[i]);
         for (char *at = key; *at != '\0'; at++)
-            *at = *at == '~' ? ' ' : *at == '$' ? '\n' : *at;
+            *at = *at == '~' ? ' ' : *at == '$' ? '\n'
+                                                : *at;
         (void)snprintf(expected, sizeof(expected), ":%u\r\n", slot_of_key((const uint8_t *)key, (uint32_t)strlen(key)));
         cr_expect_str_eq(ask(fixture, &one_node, 2, words), expected, "%s", words);
     }
