@@ -2,16 +2,14 @@
  * The loop of a core: its phases, tasks, timers and end; and, with two threads, that a core which sleeps is woken in every mode of idling by every kind of doorbell.
  */
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
-#include "core/thread.h"
 #include "tests/core/core_fixture.h"
+#include "tests/core/loop_game.h"
 
 TestSuite(loop, .timeout = 100);
 
-enum { TRACE_MAX = 4096, ROUND_TRIPS = 200, PASSES_NS = 25 * 1000 * 1000 };
+enum { TRACE_MAX = 4096, PASSES_NS = 25 * 1000 * 1000 };
 
 /* What happened, in order: one letter each. */
 static char trace[TRACE_MAX];
@@ -314,155 +312,19 @@ Test(loop, core_without_memory_for_its_buffers_says_so)
 
 /* ---- two cores ---- */
 
-struct player {
-    struct core core; /* first member */
-    struct thread thread;
-    struct game *game;
-    struct timer give_up;
-    uint32_t taken;
-    bool has_failed;
-    bool must_send;
-    char error[256];
-};
-
-struct game {
-    struct config *config;
-    struct core_shared shared;
-    pthread_barrier_t barrier;
-    struct player players[2];
-    uint32_t pause_us; /* before a message is answered, so that the other side sleeps */
-};
-
-static struct player *player_of(const struct core *core)
-{
-    return core->context;
-}
-
-static void send_ball(struct player *player)
-{
-    struct msg *msg = mailbox_reserve(player->core.mailbox, 1 - player->core.id, CLASS_CONTROL);
-    if (msg == NULL)
-        return;
-    player->must_send = false;
-    msg->kind = player->taken < ROUND_TRIPS ? MSG_REFRESH : MSG_DRAIN;
-    if (msg->kind == MSG_DRAIN)
-        player->core.is_stopping = true;
-}
-
-static void on_ball(void *context, uint32_t from, const struct msg *msg, const uint8_t *bytes)
-{
-    struct player *player = player_of(context);
-    (void)bytes;
-    if (from != 1 - player->core.id)
-        player->has_failed = true;
-    if (msg->kind == MSG_DRAIN) {
-        player->core.is_stopping = true;
-        return;
-    }
-    player->taken++;
-    player->must_send = true;
-}
-
-static void flush_ball(struct core *core)
-{
-    struct player *player = player_of(core);
-    if (!player->must_send)
-        return;
-    struct timespec pause = {.tv_nsec = player->game->pause_us * 1000};
-    (void)nanosleep(&pause, NULL);
-    send_ball(player);
-}
-
-static bool has_ball(const struct core *core)
-{
-    return player_of(core)->must_send;
-}
-
-static bool is_over(const struct core *core)
-{
-    return !player_of(core)->must_send;
-}
-
-static const struct core_hooks game_hooks = {.message = on_ball, .flush = flush_ball, .release = core_fixture_nothing, .is_busy = has_ball, .is_finished = is_over};
-
-static void give_up(struct timer *timer, void *context)
-{
-    struct player *player = context;
-    (void)timer;
-    player->has_failed = true;
-    player->core.is_stopping = true;
-}
-
-static void play(void *context)
-{
-    struct player *player = context;
-    struct game *game = player->game;
-    uint32_t id = (uint32_t)(player - game->players);
-    player->core.hooks = &game_hooks;
-    player->core.context = player;
-    enum status status = core_open(&player->core, id, game->config, &game->shared, player->error, sizeof(player->error));
-    (void)pthread_barrier_wait(&game->barrier);
-    if (status != STATUS_OK) {
-        player->has_failed = true;
-        return;
-    }
-    timer_init(&player->give_up, give_up, player);
-    timer_set(&player->core.wheel, &player->give_up, player->core.now_ms + 30000);
-    player->must_send = id == 0;
-    core_run(&player->core);
-    timer_cancel(&player->core.wheel, &player->give_up);
-    (void)pthread_barrier_wait(&game->barrier); /* nobody rings a ring that is closed */
-    core_close(&player->core);
-}
-
 static void expect_game(enum config_idle idle, enum config_doorbell doorbell, uint32_t pause_us)
 {
-    struct mailbox_options options = {.cores_count = 3, .lane_slots = 64, .returns = 8, .control = 4};
-    struct game *game = alloc_zeroed(sizeof(*game));
-    char error[128];
-    game->config = config_create_default();
-    game->config->cores.idle = idle;
-    game->config->cores.doorbell = doorbell;
-    game->config->limits.arena_bytes_per_core = 16 << 20;
-    game->config->limits.rx_buffers_per_core = 64;
-    game->config->limits.clients_per_core = 8;
-    game->config->limits.links_per_core = 8;
-    game->config->ring.entries = 64;
-    game->pause_us = pause_us;
-    game->shared.cores_count = 3;
-    game->shared.data_cores = 2;
-    game->shared.mailboxes = mailbox_group_create(&options);
-    cr_assert_eq(pthread_barrier_init(&game->barrier, NULL, 2), 0);
-    uint64_t begin_ns = clock_monotonic_ns();
-    for (int i = 0; i < 2; i++) {
-        game->players[i].game = game;
-        cr_assert_eq(thread_start(&game->players[i].thread, "player", -1, play, &game->players[i], error, sizeof(error)), STATUS_OK);
-    }
-    uint64_t sleeps = 0, doorbells = 0;
-    for (int i = 0; i < 2; i++) {
-        struct player *player = &game->players[i];
-        thread_join(&player->thread);
-        cr_assert_not(player->has_failed, "idle %d doorbell %d: %u taken, %s", idle, doorbell, player->taken, player->error);
-        cr_expect_geq(player->taken, (uint32_t)ROUND_TRIPS - 1);
-        sleeps += metric_read(player->core.metrics, METRIC_loop_sleeps_total);
-        doorbells += metric_read(player->core.metrics, METRIC_mailbox_doorbells_total);
-    }
-    uint64_t took_ns = clock_monotonic_ns() - begin_ns;
+    struct game_result result = play_game(idle, doorbell, pause_us);
+    cr_assert_not(result.has_failed, "idle %d doorbell %d: %u taken, %s", idle, doorbell, result.taken_min, result.error);
+    cr_expect_geq(result.taken_min, (uint32_t)ROUND_TRIPS - 1);
     /* Every wake-up that is lost costs up to 100 ms. Two that spin on fewer CPUs than two wait for each other's time slice instead. */
     if (idle != IDLE_SPIN)
-        cr_expect_lt(took_ns, 2 * ROUND_TRIPS * ((uint64_t)pause_us * 1000 + PASSES_NS), "idle %d doorbell %d: %llu ms", idle, doorbell, (unsigned long long)(took_ns / 1000000));
+        cr_expect_lt(result.took_ns, 2 * ROUND_TRIPS * ((uint64_t)pause_us * 1000 + PASSES_NS), "idle %d doorbell %d: %llu ms", idle, doorbell,
+            (unsigned long long)(result.took_ns / 1000000));
     if (idle == IDLE_SPIN)
-        cr_expect(sleeps == 0 && doorbells == 0);
+        cr_expect(result.sleeps == 0 && result.doorbells == 0);
     if (idle == IDLE_SLEEP)
-        cr_expect(sleeps > ROUND_TRIPS && doorbells > 0, "%llu sleeps, %llu doorbells", (unsigned long long)sleeps, (unsigned long long)doorbells);
-    mailbox_group_destroy(&game->shared.mailboxes);
-    for (int i = 0; i < 2; i++) {
-        arena_destroy(&game->players[i].core.arena);
-        alloc_free(game->players[i].core.metrics);
-    }
-    cr_assert_eq(pthread_barrier_destroy(&game->barrier), 0);
-    config_destroy(&game->config);
-    alloc_free(game);
+        cr_expect(result.sleeps > ROUND_TRIPS && result.doorbells > 0, "%llu sleeps, %llu doorbells", (unsigned long long)result.sleeps, (unsigned long long)result.doorbells);
 }
 
 Test(loop, sleeping_core_is_woken_by_a_message_to_its_ring)
