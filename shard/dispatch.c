@@ -195,9 +195,14 @@ static enum dispatch_result dispatch_parts(struct dispatcher *dispatcher, struct
 {
     struct net *net = dispatcher->net;
     struct core *core = dispatcher->core;
-    for (uint32_t i = 0; i < plan->parts_count; i++)
+    for (uint32_t i = 0; i < plan->parts_count; i++) {
         if (must_drain(dispatcher, client, plan->parts[i].slot))
             return DISPATCH_DRAIN;
+        /* One command's parts may wait at a lane; the next command waits as a whole. */
+        uint32_t owner = dispatcher->topology->slot_owner[plan->parts[i].slot];
+        if (dispatcher->waiters[owner].legs.count > 0)
+            return lane_wait(dispatcher, client, owner);
+    }
     struct split *split = pool_get_raw(&dispatcher->splits);
     if (split == NULL)
         return answer_full(dispatcher, client);

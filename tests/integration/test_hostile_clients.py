@@ -110,6 +110,27 @@ def test_split_commands_leave_room_for_other_cores(cluster, make_gateway, prefix
     is_at_rest(gateway)
 
 
+def test_split_commands_wait_for_lanes_instead_of_being_refused(cluster, make_gateway, prefix):
+    """Far more parts than a lane and those who wait for it have room for: the pipeline is held back."""
+    gateway = make_gateway(cluster, cores=4, options={"cores.lane_slots": 64, "limits.credit_waiters_max": 1024})
+    keys = ["%s%d" % (prefix, index) for index in range(300)]
+    failures = []
+
+    def client():
+        with gateway.raw(30) as raw:
+            for reply in raw.pipeline([["MGET"] + keys, ["GET", keys[0]]] * 60):
+                if isinstance(reply, Error):
+                    failures.append(reply)
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, "%d: %s" % (len(failures), failures[:3])
+    is_at_rest(gateway)
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_reply_beyond_the_hard_limit_closes_and_frees(make_fake, make_gateway, cores):
     """The reply that is one too many ends its client from within, and with it the request that it answers."""
@@ -152,7 +173,9 @@ def test_replies_out_of_turn_count_against_the_limit(make_fake, make_gateway):
         goes.set()
         raw.command("GET", "slow")
         goes.clear()
-        others = [name for name in names if asked[name] != asked[b"slow"]]
+    others = [name for name in names if asked[name] != asked[b"slow"]]
+    # A new client: nothing is known yet about the size of its replies, which would shorten its pipeline.
+    with gateway.raw() as raw:
         raw.send(encode("GET", "slow") + b"".join(encode("GET", name) for name in others * 4))
         time.sleep(0.5 * SLOWNESS)
         goes.set()
