@@ -260,7 +260,9 @@ static void on_fact(struct poller *poller, enum question question, const struct 
         keep_raw(&facts->command[question == ASK_COMMAND_3], reply);
     else
         keep_raw(&facts->docs[question == ASK_DOCS_3], reply);
-    if (--poller->facts_left == 0)
+    poller->was_answered = true;
+    /* 0 where a link was lost since: these are asked once more. */
+    if (poller->facts_left > 0 && --poller->facts_left == 0)
         facts_complete(poller);
 }
 
@@ -399,8 +401,7 @@ void poller_refresh(struct poller *poller, const struct msg_refresh *moved)
 static void tick_starting(struct poller *poller)
 {
     uint64_t now_ms = poller->core->now_ms;
-    bool has_commands = poller->facts->command[0].bytes != NULL || poller->facts->command[1].bytes != NULL;
-    if (now_ms - poller->started_ms > START_TIMEOUT_MS && (has_commands || backend_of(poller)->kind == BACKEND_SERVERS))
+    if (now_ms - poller->started_ms > START_TIMEOUT_MS && (poller->was_answered || backend_of(poller)->kind == BACKEND_SERVERS))
         facts_complete(poller);
     else if (poller->facts_left == 0 && now_ms >= poller->next_ms)
         ask_facts(poller);

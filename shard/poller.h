@@ -44,6 +44,7 @@ struct poller {
     uint32_t round_asked_count; /* nodes asked in this round, so that each is asked once */
     uint32_t round_asked[TOPOLOGY_SOURCES_MAX];
     uint32_t facts_left;    /* replies of the start still to come */
+    bool was_answered;      /* some reply of the start has come, be it an error */
     uint8_t state;          /* enum poller_state */
     bool close_extra_links; /* at the next tick */
     bool uses_slots;        /* CLUSTER SHARDS is not known there: CLUSTER SLOTS */

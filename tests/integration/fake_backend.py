@@ -1,17 +1,21 @@
 """A server that speaks just enough RESP for the gateway to start, and whatever a test wants after that."""
 import socket
 import threading
+import time
 
 from resp import Decoder, encode
 
 
 class FakeBackend:
     """Listens on a port of its own. `answer(connection, command)` is called for each command, a list of bytes, on the connection's own thread; it
-    returns the bytes to send (b"" for none), or None to close. `greeting` is sent at once to each connection."""
+    returns the bytes to send (b"" for none), or None to close. `greeting` is sent at once to each connection. hello: the answer to HELLO; None: the
+    connection is closed. command_delay: seconds before the answer (an error) to COMMAND."""
 
-    def __init__(self, answer, greeting=b""):
+    def __init__(self, answer, greeting=b"", hello=b"%1\r\n$5\r\nproto\r\n:3\r\n", command_delay=0):
         self.answer = answer
         self.greeting = greeting
+        self.hello = hello
+        self.command_delay = command_delay
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = self.listener.getsockname()[1]
         self.accepted = 0
@@ -49,9 +53,10 @@ class FakeBackend:
                     continue
                 name = command[0].upper()
                 if name == b"COMMAND":
+                    time.sleep(self.command_delay)
                     reply = b"-ERR unknown command\r\n"
                 elif name == b"HELLO":
-                    reply = b"%1\r\n$5\r\nproto\r\n:3\r\n"
+                    reply = self.hello
                 else:
                     reply = self.answer(connection, command)
                 if reply is None:

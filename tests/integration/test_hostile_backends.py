@@ -209,3 +209,18 @@ def test_links_that_die_at_any_moment(make_fake, make_gateway, cores):
     assert not failures, failures[:5]
     assert not any(thread.is_alive() for thread in threads)
     is_at_rest(gateway)
+
+
+def test_start_with_a_node_that_knows_neither_hello_nor_command(make_fake, make_gateway):
+    """Its connections of RESP3 are closed while those of RESP2 have not answered yet."""
+    def answer(connection, command):
+        if command[0].upper() != b"CLUSTER":
+            return bulk(command[-1])
+        if command[1].upper() != b"SLOTS":
+            return b"-ERR unknown subcommand\r\n"
+        return b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n%s" % (backend.port, bulk(b"a" * 40))
+
+    backend = make_fake(answer, hello=None, command_delay=0.2)
+    gateway = make_gateway(None, cores=1, extra=["--cluster", "127.0.0.1:%d" % backend.port])
+    with gateway.raw() as raw:
+        assert raw.command("GET", "k") == b"k"
