@@ -2,6 +2,7 @@
 """Counts what a test runner ran: prints "PASSED FAILED".
 
     count_tests.py meson  BUILD/meson-logs/testlog.json    Criterion's cases by their TAP lines; a plain program counts as one
+    count_tests.py unit   BUILD/meson-logs/testlog.json    the same; plain programs alone, without one case of Criterion's, are a failure
     count_tests.py pytest JUNIT.xml
     count_tests.py node   LOG                              the closing lines of node's runner, summed over its runs
     count_tests.py --self-test
@@ -34,6 +35,20 @@ def meson(path):
     return passed, failed
 
 
+def has_cases(path):
+    """Whether a log holds one TAP line at least: without Criterion meson leaves the unit tests out, and what remains must not pass for them."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return any(re.search(r"^(not )?ok\b", json.loads(line).get("stdout") or "", re.M) for line in file)
+
+
+def unit(path):
+    passed, failed = meson(path)
+    if not has_cases(path):
+        print("count_tests: no unit test ran (is libcriterion-dev there?)", file=sys.stderr)
+        failed += 1
+    return passed, failed
+
+
 def pytest(path):
     root = xml.etree.ElementTree.parse(path).getroot()
     passed = failed = 0
@@ -52,7 +67,7 @@ def node(path):
     return count["pass"], count["fail"] + count["cancelled"]
 
 
-RUNNERS = {"meson": meson, "pytest": pytest, "node": node}
+RUNNERS = {"meson": meson, "unit": unit, "pytest": pytest, "node": node}
 
 
 def count(runner, path):
@@ -74,6 +89,9 @@ def self_test():
         ("meson", line("FAIL", "") + line("TIMEOUT", "ok - a\n"), (1, 2)),
         ("meson", "", (0, 1)),
         ("meson", "not json\n", (0, 1)),
+        ("unit", line("OK", "1..2\nok - a\nok - b\n") + line("OK", ""), (3, 0)),
+        ("unit", line("FAIL", "1..1\nnot ok - a\n") + line("OK", ""), (1, 1)),
+        ("unit", line("OK", "") + line("OK", ""), (2, 1)),
         ("pytest", '<testsuites><testsuite tests="5" failures="1" errors="1" skipped="1"/></testsuites>', (2, 2)),
         ("pytest", '<testsuites><testsuite tests="0" failures="0" errors="0" skipped="0"/></testsuites>', (0, 1)),
         ("pytest", "<", (0, 1)),
