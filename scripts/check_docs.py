@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Documentation agrees with the sources: generated pages are current, links and file names that are mentioned exist.
 
-    check_docs.py [--fix] [ROOT]      --fix writes docs/metrics.md (from core/metrics.def) and the list of options in docs/configuration.md (from zgateway --print-config)
+    check_docs.py [--fix] [ROOT]      --fix writes docs/metrics.md (from core/metrics.def), docs/commands.md (from net/command.def, by gen_commands.py) and the list of
+                                      options in docs/configuration.md (from zgateway --print-config)
     check_docs.py --self-test
 
 docs/configuration.md needs the program: build/zgateway under ROOT, or ZG_GATEWAY. Without it that page is only checked to exist.
@@ -12,11 +13,34 @@ import subprocess
 import sys
 import tempfile
 
+import gen_commands
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDERS = "core|net|admission|cache|shard|bench|tests|scripts|docs"
 OPTIONS_BEGIN = "<!-- options: begin; from core/options.def by scripts/check_docs.py --fix -->"
 OPTIONS_END = "<!-- options: end -->"
 METRIC = re.compile(r'^METRIC\((\w+),\s*(\w+),\s*"([^"]*)",\s*"([^"]*)"\)', re.M)
+
+# What INFO's section shows besides the sums: core/boot/info.c.
+DERIVED = {
+    "zgateway_data_cores": ("cores", "Data cores."),
+    "zgateway_uptime_seconds": ("seconds", "Since the start of the process."),
+    "zgateway_allocations_total": ("calls", "Calls of the heap, by all cores. In steady state it does not grow."),
+    "zgateway_request_p50_us": ("microseconds", "From a command's arrival to its reply, half of all commands since the start: at most this."),
+    "zgateway_request_p99_us": ("microseconds", "The same of 99 in 100."),
+    "zgateway_request_p999_us": ("microseconds", "The same of 999 in 1,000."),
+    "zgateway_batch_legs_avg": ("legs", "Legs in a batch, the mean since the start."),
+    "zgateway_batch_legs_p99": ("legs", "Legs in a batch: 99 in 100 batches have at most this."),
+}
+
+
+def info_names(root):
+    """The names that core/boot/info.c writes by itself, without those of core/metrics.def."""
+    with open(os.path.join(root, "core", "boot", "info.c"), encoding="utf-8") as file:
+        names = re.findall(r'"(zgateway_\w+)"', file.read())
+    with open(os.path.join(root, "core", "metrics.def"), encoding="utf-8") as file:
+        metrics = {"zgateway_" + row[0] for row in METRIC.findall(file.read())}
+    return [name for name in names if name not in metrics]
 
 
 def metrics_page(root):
@@ -26,6 +50,8 @@ def metrics_page(root):
              "Every core counts for itself; `INFO` shows the sums as `zgateway_<name>` in its section `zgateway`.", "",
              "| name | kind | unit | meaning |", "| --- | --- | --- | --- |"]
     lines += ["| zgateway_%s | %s | %s | %s |" % (name, kind.lower(), unit, text) for name, kind, unit, text in rows]
+    lines += ["", "`INFO` shows besides, over all cores since the start:", "", "| name | unit | meaning |", "| --- | --- | --- |"]
+    lines += ["| %s | %s | %s |" % ((name,) + DERIVED[name]) for name in info_names(root) if name in DERIVED]
     return "\n".join(lines) + "\n", len(rows)
 
 
@@ -66,6 +92,10 @@ def check(root, fix=False):
                     file.write(want)
             else:
                 problems.append("docs/%s is not what the sources say: scripts/check_docs.py --fix" % name)
+    problems += ["core/boot/info.c: %s has no text in scripts/check_docs.py" % name for name in info_names(root) if name not in DERIVED]
+    if fix:
+        gen_commands.write(root)
+    problems += gen_commands.problems(root)
     count = 0
     for page in pages(root):
         count += 1
@@ -89,7 +119,9 @@ def check(root, fix=False):
 
 def self_test():
     def tree(directory, **change):
-        files = {"core/metrics.def": 'METRIC(a_total, COUNTER, "things", "Things.")\n', "core/loop.h": "", "docs/configuration.md": "x", "README.md": "[a](docs/metrics.md) `core/loop`\n"}
+        files = {"core/metrics.def": 'METRIC(a_total, COUNTER, "things", "Things.")\n',
+                 "net/command.def": 'ZG_COMMAND(get, "get", 2, READONLY, CAT_STRING, FORWARD, NONE, none, KEY(RO))\n', "core/loop.h": "", "scripts/gen_commands.py": "",
+                 "core/boot/info.c": 'put_line(text, "zgateway_data_cores", 1);\n', "docs/configuration.md": "x", "README.md": "[a](docs/metrics.md) `core/loop`\n"}
         files.update({name.replace("__", "/").replace("_md", ".md"): text for name, text in change.items()})
         for name, text in files.items():
             os.makedirs(os.path.dirname(os.path.join(directory, name)), exist_ok=True)
@@ -97,7 +129,9 @@ def self_test():
                 file.write(text)
 
     saved = os.environ.pop("ZG_GATEWAY", None)
-    cases = [({}, None), ({"README_md": "[a](docs/none.md)\n"}, "a link to"), ({"README_md": "`core/nothing.c`\n"}, "mentions core/nothing.c"), ({"docs__metrics_md": "# old\n"}, "not what the sources say")]
+    cases = [({}, None), ({"README_md": "[a](docs/none.md)\n"}, "a link to"), ({"README_md": "`core/nothing.c`\n"}, "mentions core/nothing.c"), ({"docs__metrics_md": "# old\n"}, "not what the sources say"),
+             ({"core__boot__info.c": '"zgateway_data_cores" "zgateway_nobody_knows"'}, "zgateway_nobody_knows"),
+             ({"docs__commands_md": "# old\n"}, "not what net/command.def says")]
     for change, want in cases:
         with tempfile.TemporaryDirectory() as root:
             tree(root)
