@@ -7,13 +7,12 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 
-# Programs are bench/NAME.py or bench/NAME.sh; what begins with an underscore, or is imported by others, is none.
+# Programs are bench/NAME.py or bench/NAME.sh; a file that others import is not executable.
 benchmarks() {
     local file
     for file in bench/*.py bench/*.sh; do
         [ -x "$file" ] || continue
         file=$(basename "$file")
-        case "$file" in _*) continue ;; esac
         echo "${file%.*}"
     done
 }
@@ -23,7 +22,8 @@ name=${1:-list}
 case "$name" in
 list)
     for benchmark in $(benchmarks); do
-        file=$(ls bench/"$benchmark".py bench/"$benchmark".sh 2>/dev/null | head -n 1)
+        file=bench/$benchmark.py
+        [ -e "$file" ] || file=bench/$benchmark.sh
         printf '%-10s %s\n' "$benchmark" "$(sed -n '2,3p' "$file" | sed 's/^[#" ]*//; s/"*$//' | grep -m 1 . || true)"
     done
     ;;
