@@ -19,7 +19,7 @@ static const char value[VALUE_BYTES + 1] = "0123456789abcdef0123456789abcdef0123
 
 enum bench_kind { BENCH_GET, BENCH_SET, BENCH_MSET, BENCH_VALUE, BENCH_OK, BENCH_INTEGER, BENCH_ERROR, BENCH_ARRAY, BENCH_KIND_COUNT };
 static const char *const kind_names[] = {"command GET", "command SET", "command MSET of 10 pairs", "reply $64",
-                                         "reply +OK",   "reply :n",    "reply -ERR",               "reply *10 of $64"};
+    "reply +OK", "reply :n", "reply -ERR", "reply *10 of $64"};
 _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == BENCH_KIND_COUNT, "a name for each kind");
 
 static void write_one(struct resp_writer *writer, enum bench_kind kind, uint32_t i)
@@ -106,7 +106,10 @@ static void run_case(struct resp_command_scanner *scanner, enum bench_kind kind,
         uint64_t start_ns = clock_monotonic_ns();
         for (uint32_t i = 0; i < repeats; i++) {
             /* The barrier makes every pass read the buffer anew. */
-            __asm__ volatile("" : : "r"(writer.data) : "memory");
+            __asm__ volatile(""
+                             :
+                             : "r"(writer.data)
+                             : "memory");
             sum += kind <= BENCH_MSET ? scan_commands(scanner, writer.data, writer.length) : scan_replies(writer.data, writer.length);
         }
         uint64_t taken_ns = clock_monotonic_ns() - start_ns;

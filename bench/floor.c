@@ -55,7 +55,7 @@ struct conn {
     struct bytes sending; /* held by the kernel while is_sending */
     struct bytes cut;     /* the beginning of a request whose end has not arrived; clients only */
     uint32_t generation;  /* of the client: replies for an earlier one are skipped */
-    bool is_open; /* not: a free place */
+    bool is_open;         /* not: a free place */
     bool is_receiving;
     bool is_sending;
     bool is_dirty;
@@ -377,7 +377,8 @@ static void run(void)
     for (;;) {
         struct io_uring_cqe *cqe;
         unsigned head, count = 0;
-        io_uring_for_each_cqe(&ring, head, cqe) {
+        io_uring_for_each_cqe(&ring, head, cqe)
+        {
             on_completion(cqe);
             count++;
         }
@@ -419,7 +420,7 @@ static void open_ring(int backend_fd)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     conns_max = limit.rlim_cur > 65536 ? 65536 : (uint32_t)limit.rlim_cur - FILES_RESERVE;
     struct io_uring_params params = {.cq_entries = 4 * ENTRIES,
-                                     .flags = IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
+        .flags = IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
     int code = io_uring_queue_init_params(ENTRIES, &ring, &params);
     if (code < 0)
         fail("io_uring", -code);

@@ -15,7 +15,7 @@ struct list_node {
 };
 
 /* The structure that contains `node` as `member`. */
-#define LIST_ENTRY(node, type, member) ((type *)(void *)((char *)(node) - offsetof(type, member)))
+#define LIST_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 static inline void list_init(struct list_node *node)
 {

@@ -23,7 +23,7 @@ struct resp_value {
 struct resp_cursor {
     const uint8_t *data; /* borrowed */
     uint32_t length;
-    uint32_t position;   /* bytes read, <= length; = length after a failure, so that every later read fails too */
+    uint32_t position; /* bytes read, <= length; = length after a failure, so that every later read fails too */
 };
 
 void resp_cursor_init(struct resp_cursor *cursor, const uint8_t *data, uint32_t length);

@@ -95,7 +95,7 @@ enum header_result { HEADER_WHOLE, HEADER_CUT, HEADER_TOO_BIG, HEADER_INVALID };
  * inline_max + 1 bytes have no CR is too big. *searched: in, bytes known to hold no CR; out, the same. *bytes is set where the result is
  * HEADER_WHOLE. */
 static enum header_result read_any_header(const uint8_t *header, uint32_t available, uint32_t inline_max, uint32_t *searched, int64_t *value,
-                                          uint32_t *bytes)
+    uint32_t *bytes)
 {
     uint32_t searchable = available > inline_max ? inline_max + 1 : available;
     uint32_t i = *searched > 1 ? *searched : 1;
@@ -126,8 +126,8 @@ static const char *const invalid_texts[] = {"Protocol error: invalid multibulk l
 
 /* Reads the header at `position` where the plain reading failed. RESP_DONE: *value and *bytes are set; else what the scan returns. */
 __attribute__((cold, noinline)) static enum resp_result read_odd_header(struct resp_command_scanner *scanner, struct resp_command_state *state,
-                                                                        const uint8_t *data, uint32_t length, uint32_t position,
-                                                                        uint32_t args_left, uint32_t *value, uint32_t *bytes)
+    const uint8_t *data, uint32_t length, uint32_t position,
+    uint32_t args_left, uint32_t *value, uint32_t *bytes)
 {
     bool is_bulk = position > 0;
     int64_t number = 0;
@@ -155,7 +155,7 @@ __attribute__((cold, noinline)) static enum resp_result read_odd_header(struct r
 
 /* Scans arguments from `position` on, args_left > 0. With `collect` position is that of the first argument and scanner->args is filled. */
 static inline enum resp_result scan_args(struct resp_command_scanner *scanner, struct resp_command_state *state, const uint8_t *data,
-                                         uint32_t length, uint32_t position, uint32_t args_left, const bool collect)
+    uint32_t length, uint32_t position, uint32_t args_left, const bool collect)
 {
     const uint32_t bulk_max = scanner->limits.bulk_max;
     const uint64_t request_max = scanner->limits.request_max;
@@ -310,7 +310,7 @@ static enum resp_result split_inline(struct resp_command_scanner *scanner, const
 
 /* A line ended by LF or CR LF. As in Redis a NUL hides the line end, so such a line only ever becomes too big. */
 __attribute__((cold, noinline)) static enum resp_result scan_inline(struct resp_command_scanner *scanner, struct resp_command_state *state,
-                                                                    const uint8_t *data, uint32_t length)
+    const uint8_t *data, uint32_t length)
 {
     uint32_t line_max = scanner->limits.inline_max < scanner->limits.request_max ? scanner->limits.inline_max : scanner->limits.request_max - 1;
     uint32_t searchable = length > line_max ? line_max + 1 : length;

@@ -42,11 +42,11 @@ struct resp_command_scanner {
     struct resp_arg *args; /* args_count entries, valid until the next scan */
     uint32_t args_count;
     uint32_t args_capacity;
-    uint32_t consumed;     /* RESP_DONE, RESP_EMPTY: bytes of the command with its line end */
-    bool is_inline;        /* args then refer to inline_bytes (unquoted), not to the input */
+    uint32_t consumed; /* RESP_DONE, RESP_EMPTY: bytes of the command with its line end */
+    bool is_inline;    /* args then refer to inline_bytes (unquoted), not to the input */
     uint8_t *inline_bytes;
     uint32_t inline_bytes_count;
-    const char *error;     /* RESP_ERROR: "Protocol error: ..." without "-ERR "; static storage or the scanner's */
+    const char *error; /* RESP_ERROR: "Protocol error: ..." without "-ERR "; static storage or the scanner's */
     char error_text[64];
 };
 

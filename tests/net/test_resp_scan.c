@@ -22,13 +22,16 @@ struct bytes {
     const char *data;
     uint32_t length;
 };
-#define BYTES(text) {(text), sizeof(text) - 1}
+#define BYTES(text) \
+    { \
+        (text), sizeof(text) - 1 \
+    }
 
 /* ---- commands ---- */
 
 struct command_case {
     struct bytes input;
-    enum resp_result result;          /* RESP_DONE or RESP_EMPTY */
+    enum resp_result result;           /* RESP_DONE or RESP_EMPTY */
     struct bytes args[ARGS_SHOWN_MAX]; /* up to the first without data */
 };
 
@@ -63,7 +66,7 @@ static const struct command_case commands[] = {
 
 /* Checks what the scanner found against the case. `data` is the command's first byte. */
 static void check_command(const struct command_case *expected, const struct resp_command_scanner *scanner, const struct resp_command_state *state,
-                          const uint8_t *data, enum resp_result result)
+    const uint8_t *data, enum resp_result result)
 {
     const struct resp_command_state start = {0};
     cr_assert_eq(result, expected->result, "result %d of %s", result, expected->input.data);
@@ -83,7 +86,7 @@ static void check_command(const struct command_case *expected, const struct resp
 
 /* Scans a prefix that is cut; it must ask for more, and not for more than there is. */
 static void check_command_prefix(struct resp_command_scanner *scanner, struct resp_command_state *state, const uint8_t *data, uint32_t length,
-                                 uint32_t whole)
+    uint32_t whole)
 {
     enum resp_result result = resp_scan_command(scanner, state, data, length);
     cr_assert_eq(result, RESP_MORE, "%u of %u bytes of %s", length, whole, (const char *)data);
@@ -470,7 +473,7 @@ static void write_random_command(struct rng *rng, struct resp_writer *writer)
         uint8_t bytes[1200];
         uint32_t length = (uint32_t)rng_below(rng, rng_below(rng, 20) == 0 ? sizeof(bytes) : 20);
         for (uint32_t at = 0; at < length; at++)
-            bytes[at] = (uint8_t)"\r\n$*1\0ab"[rng_below(rng, 8)];
+            bytes[at] = (uint8_t) "\r\n$*1\0ab"[rng_below(rng, 8)];
         resp_write_bulk(writer, bytes, length);
     }
 }

@@ -17,7 +17,10 @@ struct bytes {
     const char *data;
     uint32_t length;
 };
-#define BYTES(text) {(text), sizeof(text) - 1}
+#define BYTES(text) \
+    { \
+        (text), sizeof(text) - 1 \
+    }
 
 struct reply_case {
     struct bytes input;
@@ -210,7 +213,7 @@ static void write_random_reply(struct rng *rng, struct resp_writer *writer, uint
     uint8_t bytes[300];
     uint32_t length = (uint32_t)rng_below(rng, rng_below(rng, 8) == 0 ? sizeof(bytes) : 12);
     for (uint32_t i = 0; i < length; i++)
-        bytes[i] = (uint8_t)"\r\n$*1\0ab"[rng_below(rng, 8)];
+        bytes[i] = (uint8_t) "\r\n$*1\0ab"[rng_below(rng, 8)];
     uint32_t children = (uint32_t)rng_below(rng, 5);
     switch (rng_below(rng, depth > 0 ? 15 : 10)) {
     case 0: resp_write_simple(writer, "OK"); return;
@@ -226,8 +229,14 @@ static void write_random_reply(struct rng *rng, struct resp_writer *writer, uint
     case 10: resp_write_array(writer, children); break;
     case 11: resp_write_set(writer, children); break;
     case 12: resp_write_push(writer, children); break;
-    case 13: resp_write_map(writer, children); children *= 2; break;
-    default: resp_write_raw(writer, "|2\r\n", 4); children = 5; break;
+    case 13:
+        resp_write_map(writer, children);
+        children *= 2;
+        break;
+    default:
+        resp_write_raw(writer, "|2\r\n", 4);
+        children = 5;
+        break;
     }
     for (uint32_t i = 0; i < children; i++)
         write_random_reply(rng, writer, depth - 1);
