@@ -8,7 +8,7 @@ from resp import Decoder, encode
 
 class FakeBackend:
     """Listens on a port of its own. `answer(connection, command)` is called for each command, a list of bytes, on the connection's own thread; it
-    returns the bytes to send (b"" for none), or None to close. `greeting` is sent at once to each connection. hello: the answer to HELLO; None: the
+    returns the bytes to send (b"" for none), or None to close. `greeting` is sent at once to each connection, which then is closed. hello: the answer to HELLO; None: the
     connection is closed. command_delay: seconds before the answer (an error) to COMMAND."""
 
     def __init__(self, answer, greeting=b"", hello=b"%1\r\n$5\r\nproto\r\n:3\r\n", command_delay=0):
@@ -42,6 +42,7 @@ class FakeBackend:
         try:
             if self.greeting:
                 connection.sendall(self.greeting)
+                return
             while True:
                 try:
                     command = decoder.next()
