@@ -55,7 +55,8 @@ void client_queue_reply(struct net *net, struct client *client, const struct rep
     struct send_queue *out = &client->conn.out;
     enum status status = STATUS_OK;
     client->window_bytes += reply->length;
-    if (++client->window_replies == WINDOW_REPLIES)
+    client->window_replies += reply->more + 1;
+    if (client->window_replies >= WINDOW_REPLIES)
         set_window(client, &core->config->limits);
     if (reply->is_lent || (reply->block != NULL && reply->length > core->config->limits.inline_bytes)) {
         struct block *block = reply->is_lent ? send_reference_lent(core, reply->bytes, reply->length, reply->lender, reply->lent_offset)
@@ -76,34 +77,45 @@ void client_queue_reply(struct net *net, struct client *client, const struct rep
     output_grew(net, client);
 }
 
-static void queue_kept_reply(struct net *net, struct client *client, struct request *request)
+/* One block of kept replies; false where there is none left, or the client is being closed. */
+static bool queue_kept_reply(struct net *net, struct client *client, struct request *request)
 {
     struct block *block = request->reply;
+    if (block == NULL)
+        return false;
     request->reply = NULL;
+    if (request_is_run(request)) {
+        request->reply = block->next;
+        client->inflight -= request->leg.part;
+        request->leg.part = 0;
+    }
     if ((block->flags & SEND_REFERENCE) != 0) {
         send_queue_push(&client->conn.out, block);
         output_grew(net, client);
-        return;
+        return conn_is_open(&client->conn);
     }
     struct reply reply = {.bytes = block->data, .length = block->length, .block = block};
     client_queue_reply(net, client, &reply);
     arena_put(net->core->arena, &block);
+    return conn_is_open(&client->conn);
 }
 
 void client_advance(struct net *net, struct client *client)
 {
-    while (client->fifo_head != NULL && client->fifo_head->state == REQUEST_ANSWERED && conn_is_open(&client->conn)) {
+    while (client->fifo_head != NULL && conn_is_open(&client->conn)) {
         struct request *request = client->fifo_head;
-        if (request->reply != NULL) {
-            queue_kept_reply(net, client, request);
-            if (!conn_is_open(&client->conn))
-                return;
-        }
+        while (queue_kept_reply(net, client, request))
+            continue;
+        if (!conn_is_open(&client->conn))
+            return;
+        if (request->state != REQUEST_ANSWERED)
+            break;
         bool closes = (request->flags & REQUEST_CLOSE) != 0;
         client->fifo_head = request->next;
         if (client->fifo_head == NULL)
             client->fifo_tail = NULL;
-        client->inflight--;
+        /* The commands of a run were counted off with their replies. */
+        client->inflight -= !request_is_run(request);
         request->client = NULL;
         request_sent(net, request);
         if (closes)

@@ -13,6 +13,7 @@
 enum leg_action {
     LEG_FORWARD, /* the reply goes to the request */
     LEG_DISCARD, /* the reply is dropped: ASKING, an expired leg */
+    LEG_RUN,     /* consecutive commands of one client, whose replies go to the request one behind the other: see net/request.h */
 };
 
 enum leg_flag {
@@ -33,7 +34,10 @@ struct leg {
     uint64_t origin;       /* handle of the request on its home core */
     uint32_t offset;       /* of the command in bytes->data */
     uint32_t length;
-    uint32_t key_hash;    /* of the only key, 0 where there are several */
+    union {
+        uint32_t key_hash;    /* of the only key, 0 where there are several */
+        uint32_t run_replies; /* LEG_RUN: replies still to come */
+    };
     uint32_t deadline_ms; /* low 32 bits of the loop's milliseconds: the same clock on every core */
     uint32_t target;      /* key of the node a redirected leg goes to */
     uint16_t slot;
@@ -51,8 +55,14 @@ _Static_assert(sizeof(struct leg) == 64, "one cache line");
 struct leg_list {
     struct leg *head;
     struct leg *tail;
-    uint32_t count;
+    uint32_t count; /* replies that its legs wait for */
 };
+
+/* How many replies a leg still waits for. */
+static inline uint32_t leg_replies(const struct leg *leg)
+{
+    return leg->action == LEG_RUN ? leg->run_replies : 1;
+}
 
 static inline void leg_list_push(struct leg_list *list, struct leg *leg)
 {
@@ -62,7 +72,7 @@ static inline void leg_list_push(struct leg_list *list, struct leg *leg)
     else
         list->head = leg;
     list->tail = leg;
-    list->count++;
+    list->count += leg_replies(leg);
 }
 
 static inline struct leg *leg_list_pop(struct leg_list *list)
@@ -74,7 +84,7 @@ static inline struct leg *leg_list_pop(struct leg_list *list)
     if (list->head == NULL)
         list->tail = NULL;
     leg->next = NULL;
-    list->count--;
+    list->count -= leg_replies(leg);
     return leg;
 }
 

@@ -10,6 +10,8 @@
 #include "net/net.h"
 #include "net/socket.h"
 
+enum { PIECE_BYTES_MAX = 8192 };
+
 static void drop_assembly(struct core *core, struct link *link)
 {
     if (link->assembly != NULL)
@@ -38,12 +40,31 @@ static void free_plain_leg(struct net *net, struct leg *leg)
     pool_put(&net->legs, &leg);
 }
 
+/* `count` whole replies of the run that is the link's oldest leg, no more than it waits for. */
+static void deliver_run(struct net *net, struct link *link, const uint8_t *bytes, uint32_t length, struct block *block, uint32_t count)
+{
+    struct leg *leg = link->fifo.head;
+    struct request *request = request_of_leg(leg);
+    struct reply replies = {.bytes = bytes, .length = length, .block = block, .more = count - 1};
+    link->seq_answered += count;
+    if (leg->run_replies == count)
+        (void)leg_list_pop(&link->fifo);
+    else
+        link->fifo.count -= count;
+    request_run_replies(net, request, &replies, count);
+}
+
 /* One whole reply. */
 static void deliver(struct net *net, struct link *link, const uint8_t *bytes, uint32_t length, struct block *block)
 {
     struct core *core = net->core;
     if (link->scan.type == '>')
         return; /* a push is no reply to a leg; nothing of this version subscribes */
+    struct leg *oldest = link->fifo.head;
+    if (oldest != NULL && oldest->action == LEG_RUN && (bytes[0] != '-' || !net->ops->divide_run(net, link))) {
+        deliver_run(net, link, bytes, length, block, 1);
+        return;
+    }
     struct leg *leg = leg_list_pop(&link->fifo);
     if (leg == NULL) {
         conn_close(core, &link->conn, CLOSE_PROTOCOL);
@@ -119,6 +140,12 @@ static bool is_assembling(const struct link *link)
     return link->assembly != NULL || link->assembly_status != STATUS_OK;
 }
 
+static bool is_plain_run_reply(const struct link *link, uint8_t first)
+{
+    const struct leg *oldest = link->fifo.head;
+    return oldest != NULL && oldest->action == LEG_RUN && first != '-' && link->scan.type != '>' && !is_assembling(link);
+}
+
 static void on_data(struct core *core, struct conn *conn, struct block *block, const uint8_t *bytes, uint32_t length)
 {
     struct link *link = link_of_conn(conn);
@@ -127,9 +154,24 @@ static void on_data(struct core *core, struct conn *conn, struct block *block, c
     link->progress_ms = core->now_ms;
     uint64_t answered_before = link->seq_answered;
     uint32_t position = 0;
+    uint32_t piece = 0;       /* where plain replies of the oldest leg, a run, begin ... */
+    uint32_t piece_count = 0; /* ... and how many there are: they go on together */
     while (position < length && conn_is_open(conn)) {
         uint32_t consumed = 0;
         enum resp_result result = resp_scan_reply(&link->scan, bytes + position, length - position, &consumed);
+        if (result == RESP_DONE && is_plain_run_reply(link, bytes[position])) {
+            piece = piece_count == 0 ? position : piece;
+            position += consumed;
+            if (++piece_count == link->fifo.head->run_replies || position == length || position - piece > PIECE_BYTES_MAX) {
+                deliver_run(net, link, bytes + piece, position - piece, block, piece_count);
+                piece_count = 0;
+            }
+            continue;
+        }
+        if (piece_count > 0) {
+            deliver_run(net, link, bytes + piece, position - piece, block, piece_count);
+            piece_count = 0;
+        }
         if (result == RESP_ERROR) {
             core_log(core, LOG_ERROR, "link_protocol_error", "node=%u", link->node_key);
             conn_close(core, conn, CLOSE_PROTOCOL);
@@ -193,6 +235,7 @@ static void on_closing(struct core *core, struct conn *conn)
     link->state = LINK_GONE;
     drop_assembly(core, link);
     link_pool_lost(net, link, reason);
+    net->ops->divide_runs(net, link);
     struct leg *leg;
     while ((leg = leg_list_pop(&link->fifo)) != NULL) {
         if ((leg->flags & LEG_HANDSHAKE) != 0 || leg->action == LEG_DISCARD)

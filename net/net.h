@@ -44,6 +44,10 @@ struct net_ops {
     /* The link has answered more (after a batch of replies), become ready, or gone. */
     void (*link_progress)(struct net *net, struct link *link);
     void (*link_gone)(struct net *net, struct link *link);
+    /* The link's oldest leg is a run: its commands get legs and requests of their own, in its place. False: its request is answered or its client gone, it stays as it is. */
+    bool (*divide_run)(struct net *net, struct link *link);
+    /* The link is about to be lost: every run on it is divided. */
+    void (*divide_runs)(struct net *net, struct link *link);
     /* A split request's part is done; true where the whole is complete and `*whole` is its reply (valid until the next call). */
     bool (*merge_part)(struct net *net, struct request *request, uint16_t part, const struct reply *reply, struct reply *whole);
     void (*split_free)(struct net *net, struct request *request);

@@ -20,6 +20,7 @@
 
 struct client;
 struct net;
+struct reply;
 struct split;
 
 enum request_state { REQUEST_WAITING, REQUEST_ANSWERED, REQUEST_SENT };
@@ -34,15 +35,37 @@ struct request {
     struct request *next;      /* in the client's FIFO */
     struct client *client;     /* NULL once the client has left */
     struct list_node deadline; /* in the core's list, ordered by time */
-    struct block *reply;       /* ANSWERED and not the oldest: the reply, ready for the send queue */
-    struct split *split;       /* parts of a split command and their merge, NULL for one leg */
-    uint32_t started_us;       /* low 32 bits of the loop's microseconds */
+    struct block *reply;       /* not the oldest: the reply, ready for the send queue; of a run a chain of blocks */
+    union {
+        struct split *split;     /* parts of a split command and their merge, NULL for one leg */
+        struct block *reply_end; /* of a run: the last block of `reply` */
+    };
+    uint32_t started_us; /* low 32 bits of the loop's microseconds */
     uint16_t legs_left;
     uint8_t state;
     uint8_t flags;
     struct leg leg; /* used where the slot is owned by this core */
 };
 _Static_assert(sizeof(struct request) == 128, "two cache lines");
+
+/*
+ * A run: commands of one client that arrived together and go to one link one behind the other share one request and one leg (LEG_RUN). Their bytes are contiguous in the batch, their replies are
+ * counted off and go on in whole pieces, so that a pipeline costs little more than its bytes. Whatever is not plain - an error reply that may be a redirect, a lost link - first divides the run
+ * into requests of their own (net_ops.divide_run); `part` of its leg counts the replies that are kept because the run is not its client's oldest request.
+ */
+static inline bool request_is_run(const struct request *request)
+{
+    return request->leg.action == LEG_RUN;
+}
+
+/* `count` whole replies of a run, one behind the other, at its link. The last ones end the leg, which is out of the link's FIFO by then. */
+void request_run_replies(struct net *net, struct request *request, const struct reply *replies, uint32_t count);
+
+/* A request of its own for a command of a run that is being divided, in the client's FIFO behind `after`. NULL: the pool is full. */
+struct request *request_create_behind(struct net *net, struct request *after);
+
+/* All commands of the run behind the replies it has got have requests of their own: it ends with what it has. */
+void request_run_divided(struct net *net, struct request *request);
 
 /* The request that a LEG_EMBEDDED leg lives in. */
 static inline struct request *request_of_leg(struct leg *leg)
@@ -58,6 +81,7 @@ struct reply {
     bool is_lent;        /* they belong to `lender` until mailbox_return(lender, lent_offset) */
     uint16_t lender;
     uint64_t lent_offset;
+    uint32_t more; /* further replies behind the first: a piece of a run */
 };
 
 /* A new request at the end of the client's FIFO and of the time-out list, WAITING; NULL where the pool is full. */

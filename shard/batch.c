@@ -136,6 +136,16 @@ enum status batch_add(struct batch_map *map, struct batch *batch, struct leg *le
     return STATUS_OK;
 }
 
+void batch_extend(struct batch *batch, const struct leg_source *source)
+{
+    struct block *chunk = batch->chain_tail;
+    ZG_CHECK(batch->legs.count > 0 && source->length <= block_capacity(chunk) - chunk->length);
+    memcpy(chunk->data + chunk->length, source->bytes, source->length);
+    chunk->length += source->length;
+    batch->bytes += source->length;
+    batch->legs.count++;
+}
+
 enum status batch_add_asking(struct batch_map *map, struct batch *batch, struct leg *asking)
 {
     struct leg_source source = {.bytes = (const uint8_t *)asking_command, .length = sizeof(asking_command) - 1};

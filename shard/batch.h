@@ -66,6 +66,9 @@ struct batch *batch_map_find(struct batch_map *map, uint64_t name);
  * its old reference itself. STATUS_NO_MEMORY: nothing has changed, and a loan stays the caller's. */
 enum status batch_add(struct batch_map *map, struct batch *batch, struct leg *leg, const struct leg_source *source) ZG_NODISCARD;
 
+/* Copies bytes behind the last leg's, whose chunk has room for them: they are that leg's too, and one more reply is waited for. */
+void batch_extend(struct batch *batch, const struct leg_source *source);
+
 /* Appends "ASKING" with a leg whose reply is discarded (taken). */
 enum status batch_add_asking(struct batch_map *map, struct batch *batch, struct leg *asking) ZG_NODISCARD;
 

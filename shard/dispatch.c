@@ -5,6 +5,7 @@
  * a leg a slot, and a merge.
  */
 #include "shard/lane.h"
+#include "shard/owner.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "shard/merge.h"
 #include "shard/slot.h"
 
-enum { KEYS_INLINE = 64, MERGED_KEEP_BYTES = 1024 * 1024, SPLITS_KEEP = 256 };
+enum { KEYS_INLINE = 64, RUN_COMMAND_MAX = 1024, MERGED_KEEP_BYTES = 1024 * 1024, SPLITS_KEEP = 256 };
 
 /* A split request: its merge, and the block with the commands of its parts. */
 struct split {
@@ -23,14 +24,14 @@ struct split {
     struct merge merge;
 };
 
-static uint16_t locate(const struct topology *topology, const uint8_t *key, uint32_t length)
+uint16_t dispatcher_locate(const struct topology *topology, const uint8_t *key, uint32_t length)
 {
     if (topology->kind == BACKEND_CLUSTER)
         return slot_of_key(key, length);
     return topology->slots_count == 1 ? 0 : (uint16_t)ketama_server(topology->ketama, key, length);
 }
 
-static uint32_t hash_key(const uint8_t *key, uint32_t length)
+uint32_t dispatcher_hash_key(const uint8_t *key, uint32_t length)
 {
     uint32_t hash = (uint32_t)hash_bytes(key, length);
     return hash != 0 ? hash : 1;
@@ -106,7 +107,8 @@ static bool must_drain(const struct dispatcher *dispatcher, struct client *clien
     return topology->slot_owner_since[slot] > client->epoch_floor;
 }
 
-static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct client *client, const struct dispatch_command *command, uint16_t slot, uint32_t key_hash)
+/* The command goes to one slot; `key` is its only key, NULL where it has several. */
+static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct client *client, const struct dispatch_command *command, uint16_t slot, const struct resp_arg *key)
 {
     struct net *net = dispatcher->net;
     struct core *core = dispatcher->core;
@@ -115,15 +117,18 @@ static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct c
     uint32_t owner = dispatcher->topology->slot_owner[slot];
     if (owner != core->id && !lane_is_open(dispatcher, owner))
         return lane_wait(dispatcher, client, owner);
+    struct leg_source source = {.bytes = command->bytes, .length = command->length, .block = command->block};
+    if (owner == core->id && command->command->key_first_simple > 0 && command->length <= RUN_COMMAND_MAX && run_join(dispatcher, client, slot, &source))
+        return DISPATCH_TAKEN;
     struct request *request = request_create(net, client, core->config->use_case.timeout_ns);
     if (request == NULL)
         return answer_full(dispatcher, client);
     request->legs_left = 1;
     struct leg *leg = &request->leg;
+    uint32_t key_hash = key != NULL ? dispatcher_hash_key(command->args.base + key->offset, key->length) : 0;
     init_leg(dispatcher, leg, request, client, command->command, slot, key_hash);
     if (owner == core->id) {
         leg->flags |= LEG_EMBEDDED;
-        struct leg_source source = {.bytes = command->bytes, .length = command->length, .block = command->block};
         owner_accept(dispatcher, leg, &source);
         return DISPATCH_TAKEN;
     }
@@ -147,7 +152,7 @@ static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct c
 
 static uint16_t split_locate(void *context, const uint8_t *key, uint32_t length)
 {
-    return locate(context, key, length);
+    return dispatcher_locate(context, key, length);
 }
 
 /* A part for another core that has no credit waits, holding its bytes. */
@@ -237,7 +242,7 @@ static enum dispatch_result dispatch_parts(struct dispatcher *dispatcher, struct
         uint32_t key_hash = 0;
         if (parts[i].keys_count == 1) {
             const struct resp_arg *arg = &command->args.args[parts[i].first_key];
-            key_hash = hash_key(command->args.base + arg->offset, arg->length);
+            key_hash = dispatcher_hash_key(command->args.base + arg->offset, arg->length);
         }
         start_part(dispatcher, request, client, command->command, &parts[i], (uint16_t)i, key_hash, block);
     }
@@ -260,12 +265,8 @@ static enum dispatch_result dispatch_split(struct dispatcher *dispatcher, struct
     }
     if (plan.parts_count > 1)
         return dispatch_parts(dispatcher, client, command, &plan);
-    uint32_t key_hash = 0;
-    if (plan.keys_count == 1) {
-        const struct resp_arg *arg = &command->args.args[plan.parts[0].first_key];
-        key_hash = hash_key(command->args.base + arg->offset, arg->length);
-    }
-    return dispatch_one(dispatcher, client, command, plan.parts[0].slot, key_hash);
+    const struct resp_arg *key = plan.keys_count == 1 ? &command->args.args[plan.parts[0].first_key] : NULL;
+    return dispatch_one(dispatcher, client, command, plan.parts[0].slot, key);
 }
 
 static bool merge_part(struct net *net, struct request *request, uint16_t part, const struct reply *reply, struct reply *whole)
@@ -325,15 +326,15 @@ static enum dispatch_result dispatch_keys(struct dispatcher *dispatcher, struct 
         status = command_keys(command->command, &command->args, all, room, &count);
     }
     uint16_t slot = 0;
-    uint32_t key_hash = 0;
+    const struct resp_arg *only = NULL;
     bool is_one_slot = true;
     for (uint32_t i = 0; status == STATUS_OK && i < count; i++) {
         const struct resp_arg *arg = &command->args.args[all[i]];
         const uint8_t *key = command->args.base + arg->offset;
-        uint16_t key_slot = locate(dispatcher->topology, key, arg->length);
+        uint16_t key_slot = dispatcher_locate(dispatcher->topology, key, arg->length);
         if (i == 0) {
             slot = key_slot;
-            key_hash = count == 1 ? hash_key(key, arg->length) : 0;
+            only = count == 1 ? arg : NULL;
         }
         is_one_slot = is_one_slot && key_slot == slot;
     }
@@ -343,7 +344,7 @@ static enum dispatch_result dispatch_keys(struct dispatcher *dispatcher, struct 
         return answer_text(dispatcher, client, "ERR Invalid arguments specified for command");
     if (!is_one_slot)
         return answer_status(dispatcher, client, STATUS_CROSSSLOT);
-    return dispatch_one(dispatcher, client, command, slot, key_hash);
+    return dispatch_one(dispatcher, client, command, slot, only);
 }
 
 static enum dispatch_result dispatch(struct net *net, struct client *client, const struct dispatch_command *command)
@@ -358,7 +359,7 @@ static enum dispatch_result dispatch(struct net *net, struct client *client, con
         return dispatch_keys(dispatcher, client, command);
     const struct resp_arg *arg = &command->args.args[row->key_first_simple];
     const uint8_t *key = command->args.base + arg->offset;
-    return dispatch_one(dispatcher, client, command, locate(dispatcher->topology, key, arg->length), hash_key(key, arg->length));
+    return dispatch_one(dispatcher, client, command, dispatcher_locate(dispatcher->topology, key, arg->length), arg);
 }
 
 const struct net_ops dispatcher_net_ops = {
@@ -369,6 +370,8 @@ const struct net_ops dispatcher_net_ops = {
     .link_gone = owner_gone,
     .merge_part = merge_part,
     .split_free = split_free,
+    .divide_run = run_divide,
+    .divide_runs = run_divide_all,
 };
 
 /* ---- hooks ---- */

@@ -26,7 +26,7 @@ static void begin_loss(struct dispatcher *dispatcher, const struct link *link)
     for (const struct leg *leg = link->fifo.head; leg != NULL; leg = leg->next) {
         if (leg->action == LEG_FORWARD && (leg->flags & (LEG_READONLY | LEG_HANDSHAKE)) == 0)
             lost->write_behind[leg->slot] = behind;
-        behind--;
+        behind -= leg_replies(leg);
     }
     struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, link->node_key, link->protocol));
     if (batch != NULL)

@@ -57,6 +57,16 @@ bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_n
 void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg);
 void redirect_init(struct dispatcher *dispatcher);
 
+/* The command joins the client's last request as a run, its bytes in the batch behind those: false where it has to be a request of its own. Plain commands with one key alone. */
+bool run_join(struct dispatcher *dispatcher, struct client *client, uint16_t slot, const struct leg_source *source);
+/* For net_ops. */
+bool run_divide(struct net *net, struct link *link);
+void run_divide_all(struct net *net, struct link *link);
+
+/* Where keys are: the locator and the hash of dispatch.c. */
+uint16_t dispatcher_locate(const struct topology *topology, const uint8_t *key, uint32_t length);
+uint32_t dispatcher_hash_key(const uint8_t *key, uint32_t length);
+
 /* Divides a leg with several keys of a migrating slot into one child a key; it ends when all have. False: it cannot be divided, nothing has changed. */
 bool divide_leg(struct dispatcher *dispatcher, struct leg *leg);
 void divide_finish_child(struct dispatcher *dispatcher, struct leg *leg, const struct reply *reply, enum status status);

@@ -311,6 +311,7 @@ const struct net_ops poller_net_ops = {
     .leg_lost = leg_lost,
     .link_progress = nothing,
     .link_gone = nothing,
+    .divide_runs = nothing,
 };
 
 /* ---- start ---- */
