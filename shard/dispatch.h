@@ -58,6 +58,7 @@ struct foreign_node {
     uint16_t port;
     struct sockaddr_storage address;
     socklen_t address_bytes;
+    uint64_t used_ms; /* when a redirect named it last */
 };
 
 /* What waits for credits of one lane. */

@@ -11,21 +11,45 @@
 #include "shard/owner.h"
 #include "shard/recover.h"
 
-enum { ATTEMPTS_MAX = 60, REDIRECTS_MAX = 16, FENCES_MAX = 65536 };
+enum { ATTEMPTS_MAX = 60, REDIRECTS_MAX = 16, FENCES_MAX = 65536, FOREIGN_IDLE_MS = 60 * 1000 };
 
+/* A place for a node that the topology does not know: a new one, or that of a node that no redirect has named for so long that no leg and no route can. */
+static struct foreign_node *foreign_place(struct dispatcher *dispatcher)
+{
+    if (dispatcher->foreign_count < FOREIGN_NODES_MAX)
+        return &dispatcher->foreign[dispatcher->foreign_count++];
+    uint64_t idle_ms = FOREIGN_IDLE_MS + dispatcher->core->config->use_case.timeout_ns / 1000000;
+    for (uint32_t i = 0; i < FOREIGN_NODES_MAX; i++) {
+        struct foreign_node *node = &dispatcher->foreign[i];
+        bool has_link = link_pool_find(&dispatcher->links, FOREIGN_NODE_BIT | i, 2) != NULL || link_pool_find(&dispatcher->links, FOREIGN_NODE_BIT | i, 3) != NULL;
+        if (!has_link && dispatcher->overrides_count == 0 && dispatcher->core->now_ms - node->used_ms > idle_ms)
+            return node;
+    }
+    return NULL;
+}
+
+/* The key of such a node; 0: it cannot be reached. */
 static uint32_t foreign_node(struct dispatcher *dispatcher, const struct recover_target *target)
 {
-    for (uint32_t i = 0; i < dispatcher->foreign_count; i++)
+    struct sockaddr_storage address;
+    socklen_t address_bytes;
+    struct foreign_node *node = NULL;
+    for (uint32_t i = 0; i < dispatcher->foreign_count && node == NULL; i++)
         if (dispatcher->foreign[i].port == target->port && strcmp(dispatcher->foreign[i].host, target->host) == 0)
-            return FOREIGN_NODE_BIT | i;
-    if (dispatcher->foreign_count == FOREIGN_NODES_MAX)
-        return 0;
-    struct foreign_node *node = &dispatcher->foreign[dispatcher->foreign_count];
-    memcpy(node->host, target->host, sizeof(node->host));
-    node->port = target->port;
-    if (!socket_resolve_numeric(node->host, node->port, &node->address, &node->address_bytes))
-        return 0;
-    return FOREIGN_NODE_BIT | dispatcher->foreign_count++;
+            node = &dispatcher->foreign[i];
+    if (node == NULL) {
+        if (!socket_resolve_numeric(target->host, target->port, &address, &address_bytes))
+            return 0;
+        node = foreign_place(dispatcher);
+        if (node == NULL)
+            return 0;
+        memcpy(node->host, target->host, sizeof(node->host));
+        node->port = target->port;
+        node->address = address;
+        node->address_bytes = address_bytes;
+    }
+    node->used_ms = dispatcher->core->now_ms;
+    return FOREIGN_NODE_BIT | (uint32_t)(node - dispatcher->foreign);
 }
 
 static const char *node_host(const struct dispatcher *dispatcher, uint32_t node_key)
