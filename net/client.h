@@ -27,12 +27,12 @@ struct listener;
 enum client_pause { PAUSE_PIPELINE = 1u << 0, PAUSE_OUTPUT = 1u << 1, PAUSE_DRAIN = 1u << 2, PAUSE_CREDIT = 1u << 3, PAUSE_END = 1u << 4 };
 
 struct client {
-    struct conn conn;          /* first member: a client is found by its connection */
+    struct conn conn; /* first member: a client is found by its connection */
     struct session session;
-    struct list_node all;      /* in net->clients_all */
-    struct list_node waiting;  /* in a lane's list of clients without a credit */
-    struct task task;          /* parse again */
-    struct block *input;       /* unparsed bytes: data[offset .. length) */
+    struct list_node all;     /* in net->clients_all */
+    struct list_node waiting; /* in a lane's list of clients without a credit */
+    struct task task;         /* parse again */
+    struct block *input;      /* unparsed bytes: data[offset .. length) */
     struct resp_command_state scan;
     uint32_t inflight;         /* requests in the FIFO */
     uint32_t window;           /* most requests in flight, from the size of its replies; at most pipeline_per_client */
@@ -42,9 +42,9 @@ struct client {
     struct request *fifo_tail;
     struct socket_endpoint peer;
     struct socket_endpoint local; /* the address the client dialled */
-    uint64_t epoch_floor;      /* no request in flight was routed by an older topology than this epoch */
-    uint16_t listener;         /* index */
-    uint8_t pause;             /* enum client_pause */
+    uint64_t epoch_floor;         /* no request in flight was routed by an older topology than this epoch */
+    uint16_t listener;            /* index */
+    uint8_t pause;                /* enum client_pause */
 };
 _Static_assert(sizeof(struct client) <= 384, "an idle client must stay cheap");
 
