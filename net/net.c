@@ -9,6 +9,8 @@
 #include "net/client.h"
 #include "net/link.h"
 
+enum { REQUESTS_RESERVE = 4096, LEGS_RESERVE = 2048 };
+
 static void init_scanner(struct net *net, const struct config *config)
 {
     struct resp_limits limits = {
@@ -33,9 +35,13 @@ void net_open(struct core *core, const struct net_ops *ops, void *owner, uint32_
     pool_init(&net->clients, "clients", sizeof(struct client), has_clients ? clients_max : 1);
     pool_init(&net->links, "links", sizeof(struct link), config->limits.links_per_core);
     pool_init(&net->requests, "requests", sizeof(struct request), has_clients ? config->limits.requests_per_core : 1);
+    if (has_clients)
+        pool_reserve(&net->requests, config->limits.requests_per_core < REQUESTS_RESERVE ? config->limits.requests_per_core : REQUESTS_RESERVE);
     /* Legs of other cores are bounded by their credits, and always find room; those that this core begins itself have the rest: net_own_leg. */
     uint64_t legs_max = lane_legs + config->limits.requests_per_core;
     pool_init(&net->legs, "legs", sizeof(struct leg), legs_max < (1u << 24) ? (uint32_t)legs_max : (1u << 24));
+    if (has_clients)
+        pool_reserve(&net->legs, net->legs.objects_max < LEGS_RESERVE ? net->legs.objects_max : LEGS_RESERVE);
     net->own_legs_max = net->legs.objects_max - (uint32_t)lane_legs;
     list_init(&net->dirty);
     list_init(&net->released);

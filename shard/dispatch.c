@@ -16,7 +16,7 @@
 #include "shard/merge.h"
 #include "shard/slot.h"
 
-enum { KEYS_INLINE = 64, RUN_COMMAND_MAX = 1024, MERGED_KEEP_BYTES = 1024 * 1024, SPLITS_KEEP = 256 };
+enum { KEYS_INLINE = 64, RUN_COMMAND_MAX = 1024, MERGED_KEEP_BYTES = 1024 * 1024, SPLITS_RESERVE = 512 };
 
 /* A split request: its merge, and the block with the commands of its parts. */
 struct split {
@@ -208,23 +208,23 @@ static enum dispatch_result dispatch_parts(struct dispatcher *dispatcher, struct
         if (dispatcher->waiters[owner].legs.count > 0)
             return lane_wait(dispatcher, client, owner);
     }
-    struct split *split = pool_get_raw(&dispatcher->splits);
+    struct split *split = pool_get(&dispatcher->splits);
     if (split == NULL)
         return answer_full(dispatcher, client);
+    split->merge.arena = core->arena;
     struct block *block = arena_get(core->arena, plan->bytes_count);
-    struct request *request = block != NULL ? request_create(net, client, core->config->use_case.timeout_ns) : NULL;
+    bool has_memory = block != NULL && merge_begin(&split->merge, (enum command_merge)command->command->merge, plan, (uint32_t)core->config->limits.reply_max_bytes);
+    struct request *request = has_memory ? request_create(net, client, core->config->use_case.timeout_ns) : NULL;
     if (request == NULL) {
-        bool has_memory = block != NULL;
-        if (has_memory)
+        if (block != NULL)
             arena_put(core->arena, &block);
+        merge_fini(&split->merge);
         pool_put(&dispatcher->splits, &split);
         return has_memory ? answer_full(dispatcher, client) : answer_status(dispatcher, client, STATUS_NO_MEMORY);
     }
     memcpy(block->data, plan->bytes, plan->bytes_count);
     block->length = plan->bytes_count;
-    merge_begin(&split->merge, (enum command_merge)command->command->merge, plan, (uint32_t)core->config->limits.reply_max_bytes);
-    /* merge_write needs the protocol of the links; the writer is set when the whole is written. */
-    request->split = (struct split *)split;
+    request->split = split;
     request->legs_left = (uint16_t)plan->parts_count;
     metric_add(core->metrics, METRIC_requests_split_total, 1);
     /* The request outlives its client and its own answer while legs_left > 0: the last part started below cannot be gone before it starts. The plan is scratch memory that an ending leg may use: copied. */
@@ -293,18 +293,8 @@ static void split_free(struct net *net, struct request *request)
     struct dispatcher *dispatcher = net->owner;
     struct split *split = request->split;
     request->split = NULL;
-    /* Some keep their memory for the next; not as many as a peak ever had. */
-    if (dispatcher->splits.live_count <= SPLITS_KEEP)
-        merge_reset(&split->merge);
-    else
-        merge_fini(&split->merge);
-    pool_put(&dispatcher->splits, &split);
-}
-
-static void end_split(void *object)
-{
-    struct split *split = object;
     merge_fini(&split->merge);
+    pool_put(&dispatcher->splits, &split);
 }
 
 /* ---- the way in ---- */
@@ -401,6 +391,8 @@ void dispatcher_init(struct dispatcher *dispatcher, struct core *core, struct ne
     splitter_init(&dispatcher->splitter);
     resp_writer_init(&dispatcher->merged, 2);
     pool_init(&dispatcher->splits, "splits", sizeof(struct split), core->config->limits.requests_per_core);
+    /* What a usual load needs is there from the start; a larger peak allocates once. */
+    pool_reserve(&dispatcher->splits, core->config->limits.requests_per_core < SPLITS_RESERVE ? core->config->limits.requests_per_core : SPLITS_RESERVE);
     for (uint32_t i = 0; i < CONFIG_DATA_CORES_MAX; i++)
         list_init(&dispatcher->waiters[i].clients);
     owner_init(dispatcher);
@@ -411,7 +403,6 @@ void dispatcher_fini(struct dispatcher *dispatcher)
     owner_fini(dispatcher);
     splitter_fini(&dispatcher->splitter);
     resp_writer_fini(&dispatcher->merged);
-    pool_each(&dispatcher->splits, end_split);
     pool_fini(&dispatcher->splits);
     link_pool_fini(&dispatcher->links);
 }

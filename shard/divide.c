@@ -21,18 +21,21 @@ bool divide_leg(struct dispatcher *dispatcher, struct leg *parent)
     struct split_plan plan;
     if (split_part_single_keys(&dispatcher->splitter, command, bytes, parent->length, parent->slot, &plan) != STATUS_OK || plan.parts_count < 2)
         return false;
-    struct subsplit *subsplit = pool_get_raw(&dispatcher->subsplits);
+    struct subsplit *subsplit = pool_get(&dispatcher->subsplits);
     if (subsplit == NULL)
         return false;
     /* The plan lies in scratch memory that a child's end may use again. */
     struct block *block = plan.parts_count <= UINT16_MAX ? arena_get(dispatcher->core->arena, plan.bytes_count) : NULL;
-    if (block == NULL) {
+    subsplit->merge.arena = dispatcher->core->arena;
+    if (block == NULL || !merge_begin(&subsplit->merge, (enum command_merge)command->merge, &plan, (uint32_t)dispatcher->core->config->limits.reply_max_bytes)) {
+        if (block != NULL)
+            arena_put(dispatcher->core->arena, &block);
+        merge_fini(&subsplit->merge);
         pool_put(&dispatcher->subsplits, &subsplit);
         return false;
     }
     memcpy(block->data, plan.bytes, plan.bytes_count);
     block->length = plan.bytes_count;
-    merge_begin(&subsplit->merge, (enum command_merge)command->merge, &plan, (uint32_t)dispatcher->core->config->limits.reply_max_bytes);
     subsplit->parent = parent;
     subsplit->left = plan.parts_count;
     struct leg_list children = {0};

@@ -14,17 +14,41 @@
 
 static const char unexpected_text[] = "ERR unexpected reply from a backend";
 
-/* Room for `needed` elements; what is there is kept. */
-static void *grow(void *memory, uint32_t *capacity, uint64_t needed, size_t element_bytes)
+static void release(const struct merge *merge, void *memory)
+{
+    if (merge->arena == NULL) {
+        alloc_free(memory);
+    } else if (memory != NULL) {
+        struct block *block = arena_block_of(merge->arena, memory);
+        arena_put(merge->arena, &block);
+    }
+}
+
+/* Room for `needed` elements in *memory; what is there is kept. False: the arena has none, nothing has changed. */
+static bool grow(const struct merge *merge, void **memory, uint32_t *capacity, uint64_t needed, size_t element_bytes)
 {
     if (needed <= *capacity)
-        return memory;
+        return true;
     uint64_t wanted = needed + needed / 2;
     if (wanted > UINT32_MAX)
         wanted = needed;
     ZG_CHECK(wanted <= UINT32_MAX);
-    *capacity = (uint32_t)wanted;
-    return alloc_resize(memory, wanted * element_bytes);
+    if (merge->arena == NULL) {
+        *memory = alloc_resize(*memory, wanted * element_bytes);
+        *capacity = (uint32_t)wanted;
+        return true;
+    }
+    if (wanted * element_bytes > UINT32_MAX)
+        return false;
+    struct block *block = arena_get(merge->arena, (uint32_t)(wanted * element_bytes));
+    if (block == NULL)
+        return false;
+    if (*memory != NULL)
+        memcpy(block->data, *memory, *capacity * element_bytes);
+    release(merge, *memory);
+    *memory = block->data;
+    *capacity = (uint32_t)(block_capacity(block) / element_bytes);
+    return true;
 }
 
 /* The first failure is the reply. Line ends inside of the text (an error of type '!') become spaces: it is answered as a plain error. */
@@ -33,8 +57,6 @@ static void fail(struct merge *merge, const uint8_t *text, uint32_t length)
     if (merge->is_failed)
         return;
     merge->is_failed = true;
-    if (!merge->error)
-        merge->error = alloc_zeroed(MERGE_ERROR_MAX + 1);
     if (length > MERGE_ERROR_MAX)
         length = MERGE_ERROR_MAX;
     for (uint32_t i = 0; i < length; i++)
@@ -116,7 +138,12 @@ static void take_elements(struct merge *merge, struct merge_part *part, const ui
         fail_text(merge, status_resp_text(STATUS_TOO_LARGE));
         return;
     }
-    merge->bytes = grow(merge->bytes, &merge->bytes_capacity, (uint64_t)merge->bytes_count + bytes_count, 1);
+    void *bytes = merge->bytes;
+    if (!grow(merge, &bytes, &merge->bytes_capacity, (uint64_t)merge->bytes_count + bytes_count, 1)) {
+        fail_text(merge, status_resp_text(STATUS_NO_MEMORY));
+        return;
+    }
+    merge->bytes = bytes;
     memcpy(merge->bytes + merge->bytes_count, reply + used, bytes_count);
     part->offset = merge->bytes_count;
     merge->bytes_count += bytes_count;
@@ -150,14 +177,20 @@ static struct merge_part *part_done(struct merge *merge, uint32_t index)
     return part;
 }
 
-void merge_begin(struct merge *merge, enum command_merge kind, const struct split_plan *plan, uint32_t bytes_max)
+bool merge_begin(struct merge *merge, enum command_merge kind, const struct split_plan *plan, uint32_t bytes_max)
 {
     ZG_CHECK(merge->parts_count == 0 && plan->parts_count > 0 && kind != MERGE_NONE);
-    merge->parts = grow(merge->parts, &merge->parts_capacity, plan->parts_count, sizeof *merge->parts);
+    void *parts = merge->parts;
+    if (!grow(merge, &parts, &merge->parts_capacity, plan->parts_count, sizeof *merge->parts))
+        return false;
+    merge->parts = parts;
     for (uint32_t i = 0; i < plan->parts_count; i++)
         merge->parts[i] = (struct merge_part){.keys_count = plan->parts[i].keys_count};
     if (kind == MERGE_BY_KEY) {
-        merge->part_of_key = grow(merge->part_of_key, &merge->keys_capacity, plan->keys_count, sizeof *merge->part_of_key);
+        void *part_of_key = merge->part_of_key;
+        if (!grow(merge, &part_of_key, &merge->keys_capacity, plan->keys_count, sizeof *merge->part_of_key))
+            return false;
+        merge->part_of_key = part_of_key;
         memcpy(merge->part_of_key, plan->part_of_key, plan->keys_count * sizeof *merge->part_of_key);
     }
     merge->kind = kind;
@@ -168,6 +201,7 @@ void merge_begin(struct merge *merge, enum command_merge kind, const struct spli
     merge->bytes_count = 0;
     merge->bytes_max = bytes_max;
     merge->sum = 0;
+    return true;
 }
 
 void merge_part_reply(struct merge *merge, uint32_t part_index, const uint8_t *reply, uint32_t length)
@@ -232,9 +266,8 @@ void merge_reset(struct merge *merge)
 
 void merge_fini(struct merge *merge)
 {
-    alloc_free(merge->parts);
-    alloc_free(merge->part_of_key);
-    alloc_free(merge->bytes);
-    alloc_free(merge->error);
-    *merge = (struct merge){0};
+    release(merge, merge->parts);
+    release(merge, merge->part_of_key);
+    release(merge, merge->bytes);
+    *merge = (struct merge){.arena = merge->arena};
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/arena.h"
 #include "net/command_table.h"
 #include "net/resp_write.h"
 #include "shard/split.h"
@@ -27,6 +28,7 @@ struct merge_part {
 /* Zeroed memory is a merge that can be begun. After merge_reset it can be begun again, with the memory it has: no allocation in steady
  * state. */
 struct merge {
+    struct arena *arena; /* where its memory comes from; NULL: the heap. Set before it is begun, kept */
     enum command_merge kind;
     bool is_failed;       /* the reply is `error` */
     uint32_t parts_count; /* 0: not begun */
@@ -40,12 +42,12 @@ struct merge {
     int64_t sum;
     struct merge_part *parts;
     uint32_t *part_of_key;
-    uint8_t *bytes; /* BY_KEY: replies of the parts without their headers */
-    char *error;    /* text without '-' and line end */
+    uint8_t *bytes;                  /* BY_KEY: replies of the parts without their headers */
+    char error[MERGE_ERROR_MAX + 1]; /* text without '-' and line end */
 };
 
-/* Begins; copies what it needs from the plan. kind: BY_KEY, SUM or ALL_OK. bytes_max: the most reply bytes to keep (BY_KEY). */
-void merge_begin(struct merge *merge, enum command_merge kind, const struct split_plan *plan, uint32_t bytes_max);
+/* Begins; copies what it needs from the plan. kind: BY_KEY, SUM or ALL_OK. bytes_max: the most reply bytes to keep (BY_KEY). False: the arena has no room; it has not begun, merge_fini gives back what it has. */
+bool merge_begin(struct merge *merge, enum command_merge kind, const struct split_plan *plan, uint32_t bytes_max);
 
 /* The reply of a part, whole, as the backend sent it (RESP2 or RESP3); once a part. Copies what it keeps. More than bytes_max in sum
  * makes the reply an error (STATUS_TOO_LARGE's text). */

@@ -134,12 +134,20 @@ static inline void net_fixture_split_free(struct net *net, struct request *reque
     net_fixture_of(net)->frees_count++;
 }
 
+/* Nothing here makes runs. */
+static inline void no_runs(struct net *net, struct link *link)
+{
+    (void)net;
+    (void)link;
+}
+
 static const struct net_ops net_fixture_ops = {
     .dispatch = net_fixture_dispatch,
     .leg_reply = net_fixture_leg_reply,
     .leg_lost = net_fixture_leg_lost,
     .link_progress = net_fixture_progress,
     .link_gone = net_fixture_gone,
+    .divide_runs = no_runs,
     .merge_part = net_fixture_merge,
     .split_free = net_fixture_split_free,
 };
