@@ -101,17 +101,6 @@ void pool_fini(struct pool *pool)
     memset(pool, 0, sizeof(*pool));
 }
 
-void pool_each(struct pool *pool, void (*end)(void *object))
-{
-    ZG_CHECK(pool->live_count == 0);
-    for (uint32_t index = 0; index < pool_capacity(pool); index++) {
-        struct pool_item *item = pool_item_at(pool, index);
-        ZG_UNPOISON(pool_body(item), pool_body_bytes(pool));
-        end(item);
-        ZG_POISON(pool_body(item), pool_body_bytes(pool));
-    }
-}
-
 void pool_reserve(struct pool *pool, uint32_t objects)
 {
     ZG_CHECK(objects <= pool->objects_max);

@@ -42,10 +42,6 @@ void pool_init(struct pool *pool, const char *name, uint32_t object_bytes, uint3
 /* Releases every chunk. All objects must have been put. */
 void pool_fini(struct pool *pool);
 
-/* Calls `end` for every object of the pool, for those that keep memory of their own between lives (pool_get_raw); one that never lived is zero. All
- * have been put. */
-void pool_each(struct pool *pool, void (*end)(void *object));
-
 /* Allocates chunks for at least `objects` objects now, so that the path allocates none later. */
 void pool_reserve(struct pool *pool, uint32_t objects);
 

@@ -185,7 +185,16 @@ static enum status put_into_batch(struct dispatcher *dispatcher, struct leg *leg
             return STATUS_NO_MEMORY;
         }
     }
-    return batch_add(&dispatcher->batches, batch, leg, source);
+    enum status status = batch_add(&dispatcher->batches, batch, leg, source);
+    if (__builtin_expect(status != STATUS_OK && (leg->flags & LEG_ASKING) != 0, 0)) {
+        /* An ASKING without its command would be the next one's: the link goes, with all that is on it. */
+        uint64_t name = batch->name;
+        batch_flush_one(batch, owner_flush_batch, dispatcher);
+        struct link *link = link_pool_find(&dispatcher->links, batch_name_node(name), batch_name_protocol(name));
+        if (link != NULL)
+            conn_close(dispatcher->core, &link->conn, CLOSE_NO_MEMORY);
+    }
+    return status;
 }
 
 static void give_back_source(struct dispatcher *dispatcher, const struct leg_source *source)

@@ -138,36 +138,6 @@ Test(pool, raw_object_keeps_no_promise_about_its_bytes_but_lives)
     pool_fini(&pool);
 }
 
-static uint32_t ended_count;
-static uint64_t ended_sum;
-
-static void end_thing(void *object)
-{
-    struct thing *thing = object;
-    ended_count++;
-    ended_sum += thing->numbers[11];
-    thing->numbers[11] = 0;
-}
-
-Test(pool, each_object_keeps_what_its_last_life_left)
-{
-    struct pool pool;
-    struct thing *things[3];
-    pool_init(&pool, "things", sizeof(struct thing), 1000);
-    pool_each(&pool, end_thing);
-    cr_assert_eq(ended_count, 0);
-    for (size_t i = 0; i < 3; i++) {
-        things[i] = pool_get_raw(&pool);
-        things[i]->numbers[11] = i + 1;
-    }
-    for (size_t i = 0; i < 3; i++)
-        pool_put(&pool, &things[i]);
-    pool_each(&pool, end_thing);
-    cr_assert_geq(ended_count, 3);
-    cr_assert_eq(ended_sum, 6, "objects that never lived are zero");
-    pool_fini(&pool);
-}
-
 Test(pool, reserved_objects_need_no_further_allocation)
 {
     enum { OBJECTS = 5000 };
