@@ -5,15 +5,7 @@
 
 #include "shard/owner.h"
 
-enum { BATCH_IDLE_SWEEPS = 60 };
-
-uint32_t dispatcher_route(const struct dispatcher *dispatcher, uint16_t slot)
-{
-    if (__builtin_expect(dispatcher->overrides_count > 0, 0) && dispatcher->overrides[slot] != 0)
-        return dispatcher->overrides[slot];
-    const struct node *node = topology_primary(dispatcher->topology, slot);
-    return node != NULL ? node->key : 0;
-}
+enum { BATCH_SWEEP_SECONDS = 10, BATCH_IDLE_SWEEPS = 6 };
 
 bool dispatcher_node_address(const struct dispatcher *dispatcher, uint32_t node_key, const struct sockaddr **address, socklen_t *bytes)
 {
@@ -45,35 +37,26 @@ static void acknowledge(struct dispatcher *dispatcher)
     memcpy(msg->body, &body, sizeof(body));
 }
 
-/* Puts the slot's fence up before its route changes. Without room for it the former route stays, as a redirect's would: what goes there comes back by MOVED. */
-static bool leave_route(struct dispatcher *dispatcher, uint16_t slot, const struct topology *topology)
+/* The slot's route becomes the topology's, behind a fence. Without room for that the former one stays, as a redirect's would: what goes there comes back by MOVED. */
+static void adopt_route(struct dispatcher *dispatcher, uint16_t slot, const struct topology *topology)
 {
-    uint32_t former = dispatcher_route(dispatcher, slot);
+    uint32_t former = dispatcher->routes[slot];
     const struct node *node = topology_primary(topology, slot);
-    if (former == 0 || (node != NULL && node->key == former) || owner_raise(dispatcher, slot, former))
-        return true;
-    return topology_node_of_key(topology, former) == NULL;
+    uint32_t next = node != NULL ? node->key : 0;
+    if (former == next)
+        return;
+    if (former == 0 || owner_raise(dispatcher, slot, former) || topology_node_of_key(topology, former) == NULL)
+        dispatcher->routes[slot] = next;
 }
 
 void adopt_topology(struct dispatcher *dispatcher, const struct topology *topology)
 {
     struct core *core = dispatcher->core;
-    const struct topology *former = dispatcher->topology;
-    ZG_CHECK(former == NULL || topology->epoch > former->epoch);
+    ZG_CHECK(dispatcher->topology == NULL || topology->epoch > dispatcher->topology->epoch);
     owner_flush(dispatcher, true); /* seq_sent of each link counts everything before the change */
-    if (former == NULL) {
-        dispatcher->topology = topology;
-    } else {
-        uint32_t kept_count = 0;
-        for (uint32_t slot = 0; slot < topology->slots_count; slot++) {
-            uint32_t former_node = dispatcher_route(dispatcher, (uint16_t)slot);
-            bool is_left = leave_route(dispatcher, (uint16_t)slot, topology);
-            dispatcher->overrides[slot] = is_left ? 0 : former_node;
-            kept_count += !is_left;
-        }
-        dispatcher->overrides_count = kept_count;
-        dispatcher->topology = topology;
-    }
+    for (uint32_t slot = 0; slot < topology->slots_count; slot++)
+        adopt_route(dispatcher, (uint16_t)slot, topology);
+    dispatcher->topology = topology;
     metric_set(core->metrics, METRIC_topology_epoch, topology->epoch);
     /* Ready with the first whole view, and for good: a slot that is lost later is an error of its own. */
     dispatcher->net->session_env.is_ready = dispatcher->net->session_env.is_ready || topology_is_complete(topology);
@@ -108,5 +91,7 @@ void dispatcher_tick_slow(struct dispatcher *dispatcher)
 {
     if (dispatcher->topology != NULL)
         link_pool_prune(&dispatcher->links, keep_link, dispatcher);
-    batch_map_sweep(&dispatcher->batches, BATCH_IDLE_SWEEPS);
+    /* It looks at every place of the map. */
+    if (dispatcher->core->now_ms / 1000 % BATCH_SWEEP_SECONDS == 0)
+        batch_map_sweep(&dispatcher->batches, BATCH_IDLE_SWEEPS);
 }

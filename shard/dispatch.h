@@ -89,8 +89,7 @@ struct dispatcher {
     struct lost_link lost;
     struct leg_list retries; /* legs to be sent again later: checked every RETRY_TICK_MS */
     struct timer retry_timer;
-    uint32_t overrides_count;
-    uint32_t overrides[CLUSTER_SLOTS]; /* node key by slot: what MOVED said since the topology was adopted; 0: nothing */
+    uint32_t routes[CLUSTER_SLOTS]; /* node key by slot: the topology's primary, or what MOVED has said since; 0: nobody serves it */
     uint32_t foreign_count;
     struct foreign_node foreign[FOREIGN_NODES_MAX];
     struct lane_waiters waiters[CONFIG_DATA_CORES_MAX];
@@ -138,6 +137,9 @@ void owner_fini(struct dispatcher *dispatcher);
 void dispatcher_ask_refresh(struct dispatcher *dispatcher, const struct recover_target *moved);
 
 /* The node (key) that serves a slot as far as this core knows, 0: none. */
-uint32_t dispatcher_route(const struct dispatcher *dispatcher, uint16_t slot);
+static inline uint32_t dispatcher_route(const struct dispatcher *dispatcher, uint16_t slot)
+{
+    return dispatcher->routes[slot];
+}
 /* Its address; false where it is not known any more. */
 bool dispatcher_node_address(const struct dispatcher *dispatcher, uint32_t node_key, const struct sockaddr **address, socklen_t *bytes);

@@ -13,6 +13,14 @@
 
 enum { ATTEMPTS_MAX = 60, REDIRECTS_MAX = 16, FENCES_MAX = 65536, FOREIGN_IDLE_MS = 60 * 1000 };
 
+static bool has_route(const struct dispatcher *dispatcher, uint32_t node_key)
+{
+    for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++)
+        if (dispatcher->routes[slot] == node_key)
+            return true;
+    return false;
+}
+
 /* A place for a node that the topology does not know: a new one, or that of a node that no redirect has named for so long that no leg and no route can. */
 static struct foreign_node *foreign_place(struct dispatcher *dispatcher)
 {
@@ -22,7 +30,7 @@ static struct foreign_node *foreign_place(struct dispatcher *dispatcher)
     for (uint32_t i = 0; i < FOREIGN_NODES_MAX; i++) {
         struct foreign_node *node = &dispatcher->foreign[i];
         bool has_link = link_pool_find(&dispatcher->links, FOREIGN_NODE_BIT | i, 2) != NULL || link_pool_find(&dispatcher->links, FOREIGN_NODE_BIT | i, 3) != NULL;
-        if (!has_link && dispatcher->overrides_count == 0 && dispatcher->core->now_ms - node->used_ms > idle_ms)
+        if (!has_link && !has_route(dispatcher, FOREIGN_NODE_BIT | i) && dispatcher->core->now_ms - node->used_ms > idle_ms)
             return node;
     }
     return NULL;
@@ -141,9 +149,7 @@ static void reroute(struct dispatcher *dispatcher, uint16_t slot, uint32_t node_
     uint32_t former = dispatcher_route(dispatcher, slot);
     if (former == node_key || (former != 0 && !owner_raise(dispatcher, slot, former)))
         return;
-    if (dispatcher->overrides[slot] == 0)
-        dispatcher->overrides_count++;
-    dispatcher->overrides[slot] = node_key;
+    dispatcher->routes[slot] = node_key;
 }
 
 static void follow_moved(struct dispatcher *dispatcher, struct link *link, struct leg *leg, const struct reply *reply, struct recover_target *target)
