@@ -60,15 +60,6 @@ static bool has_room(struct net *net, struct client *client)
     return false;
 }
 
-static bool take_silence(struct session *session)
-{
-    if (session->reply_mode == REPLY_ON)
-        return false;
-    if (session->reply_mode == REPLY_SKIP_NEXT)
-        session->reply_mode = REPLY_ON;
-    return true;
-}
-
 static bool execute_local(struct net *net, struct client *client, const struct dispatch_command *command)
 {
     if ((command->command->flags & CMD_BARRIER) != 0 && client->inflight > 0) {
@@ -103,7 +94,7 @@ static bool refuse(struct net *net, struct client *client, const struct dispatch
     else
         session_refuse(command->command, &net->writer);
     metric_add(net->core->metrics, METRIC_request_errors_total, 1);
-    reply_from_writer(net, client, take_silence(&client->session), false);
+    reply_from_writer(net, client, !session_takes_reply(&client->session), false);
     return true;
 }
 
@@ -118,7 +109,7 @@ static bool forward(struct net *net, struct client *client, const struct dispatc
     net->is_silent = false;
     switch (result) {
     case DISPATCH_TAKEN:
-        (void)take_silence(&client->session);
+        (void)session_takes_reply(&client->session);
         return true;
     case DISPATCH_DRAIN:
         client_pause(net, client, PAUSE_DRAIN);
