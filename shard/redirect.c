@@ -11,7 +11,7 @@
 #include "shard/owner.h"
 #include "shard/recover.h"
 
-enum { ATTEMPTS_MAX = 60, REDIRECTS_MAX = 16, FENCES_MAX = 65536, FOREIGN_IDLE_MS = 60 * 1000 };
+enum { ATTEMPTS_MAX = 60, REDIRECTS_MAX = 16, FENCES_MAX = 65536, BEHIND_MAX = 1024, FOREIGN_IDLE_MS = 60 * 1000 };
 
 static bool has_route(const struct dispatcher *dispatcher, uint32_t node_key)
 {
@@ -188,12 +188,25 @@ static void follow_ask(struct dispatcher *dispatcher, struct link *link, struct 
         owner_resend(dispatcher, leg);
 }
 
+/* Something of the same slot is in flight behind the leg: it may be done by a node that is better by now, and the repeated leg would come after it. Runs and very long FIFOs count as such. */
+static bool has_slot_behind(const struct link *link, const struct leg *leg)
+{
+    uint32_t looked = 0;
+    for (const struct leg *behind = link->fifo.head; behind != NULL; behind = behind->next)
+        if (++looked > BEHIND_MAX || behind->action == LEG_RUN || (behind->action == LEG_FORWARD && behind->slot == leg->slot))
+            return true;
+    return false;
+}
+
 static void follow_retry(struct dispatcher *dispatcher, struct link *link, struct leg *leg, const struct reply *reply, enum recover_verdict verdict)
 {
     metric_add(dispatcher->core->metrics, METRIC_tryagain_total, verdict == RECOVER_RETRY);
     if (verdict == RECOVER_RETRY_REFRESH)
         dispatcher_ask_refresh(dispatcher, NULL);
-    if (leg->attempts >= ATTEMPTS_MAX || leg_is_overdue(dispatcher, leg, recover_delay_ms(leg->attempts) + 1)) {
+    /* What waits for the link in a batch is behind it as well. */
+    owner_settle_link(dispatcher, link);
+    if (leg->attempts >= ATTEMPTS_MAX || leg_is_overdue(dispatcher, leg, recover_delay_ms(leg->attempts) + 1) ||
+        (verdict == RECOVER_RETRY_REFRESH && has_slot_behind(link, leg))) {
         forward_error(dispatcher, leg, reply);
         return;
     }
@@ -204,7 +217,6 @@ static void follow_retry(struct dispatcher *dispatcher, struct link *link, struc
         redirect_retry_later(dispatcher, leg);
         return;
     }
-    owner_settle_link(dispatcher, link);
     struct fence_redirect redirect = redirect_of(leg, FENCE_KEY, link, 0);
     if (fence_pause(&dispatcher->fences, &redirect) == FENCE_FULL) {
         forward_error(dispatcher, leg, reply);
