@@ -139,7 +139,7 @@ static uint32_t hash_key(const uint8_t *key, uint32_t length)
 {
     uint32_t hash = 0x84222325;
     for (uint32_t i = 0; i < length; i++) {
-        int32_t byte = (int8_t)key[i];
+        int32_t byte = (int8_t)key[i]; /* NOLINT(bugprone-signed-char-misuse): that is what it does */
         hash = (hash ^ (uint32_t)byte) * 0x1b3;
     }
     return hash;
