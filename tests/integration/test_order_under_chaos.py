@@ -58,8 +58,8 @@ class Counter:
             # Of several keys of a slot on its way, TRYAGAIN: it is repeated, and what was in flight behind it is done first.
             most = self.sent
         if era % 2 or era != self.era:
-            # Around the kill of a primary a write may be answered -TIMEOUT and be done, or be refused while one behind it is done: known, see fence.h. What was never sent is
-            # never seen, and outside of these times the bound is exact.
+            # An open fault, not a rule: while a cluster recovers from the kill of a primary a command has been seen to be overtaken by one behind it. Until that is
+            # understood only what was never sent is never seen here; at all other times the bound is exact.
             most = self.sent
         if not isinstance(value, int) or not least <= value <= most:
             raise Violation("%s %s: %r is not within %d .. %d (%d sent), era %d %d" % (what, self.key, value, least, most, self.sent, era, self.era))
