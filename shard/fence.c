@@ -271,6 +271,13 @@ enum fence_verdict fence_resume(struct fence_table *table, const struct fence_re
     return leave(table, redirect, HOLD_PAUSED, leg);
 }
 
+bool fence_has_redirected(const struct fence_table *table, uint16_t slot, enum fence_scope held)
+{
+    ZG_CHECK(slot < FENCE_SLOTS_COUNT);
+    const struct fence_at_slot *at_slot = table->state->at_slot[slot];
+    return at_slot && (at_slot->out_count > (held == FENCE_NONE ? 0u : 1u) || !fence_queue_is_empty(&at_slot->again) || !fence_queue_is_empty(&at_slot->first));
+}
+
 void fence_release_paused(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash)
 {
     drop_hold(table, scope, slot, key_hash, HOLD_PAUSED);

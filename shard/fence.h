@@ -17,8 +17,8 @@
  *  - Before the locator's node for a slot changes on this core (MOVED: after fence_redirect; a new snapshot), fence_raise is called for
  *    the slot and every link of this core to the former node (both protocols) that has unanswered legs. On FULL, of fence_redirect too,
  *    the locator keeps the former node for now: legs go there behind the others and are answered by MOVED. Order is kept, only later.
- *  - A link that is lost: its legs are failed or redirected to the next link to the same node, in their order and without a dependency
- *    (answered_seq = link_seq), then fence_link_gone.
+ *  - A link that is lost: its legs are failed or, in their order, redirected to the node of the slot, without a dependency (answered_seq
+ *    = link_seq); also those that hold nothing, unless the table is empty. Then fence_link_gone.
  *  - A link reports by fence_link_progress once for each batch of replies, and by fence_link_gone when it has closed and its legs are
  *    answered.
  *
@@ -133,6 +133,9 @@ enum fence_verdict fence_pause(struct fence_table *table, const struct fence_red
  * none (answered_seq = link_seq). PASS, WAIT, or FULL: it is still paused. */
 enum fence_verdict fence_resume(struct fence_table *table, const struct fence_redirect *redirect, struct fence_waiter *leg) ZG_NODISCARD;
 void fence_release_paused(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash);
+
+/* Whether redirected legs of the slot are out at a node, or wait to go to one; without the asking leg itself where `held` says that it is out. */
+bool fence_has_redirected(const struct fence_table *table, uint16_t slot, enum fence_scope held) ZG_NODISCARD;
 
 /* A leg that holds `scope` has its outcome. It must not be waiting in the table. */
 void fence_release(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash);

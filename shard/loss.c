@@ -55,7 +55,7 @@ void owner_lost(struct net *net, struct link *link, struct leg *leg, bool was_se
     leg->target = 0;
     dispatcher_ask_refresh(dispatcher, NULL);
     metric_add(dispatcher->core->metrics, METRIC_legs_retried_total, 1);
-    owner_resend(dispatcher, leg);
+    redirect_lost(dispatcher, leg);
 }
 
 void owner_gone(struct net *net, struct link *link)
@@ -67,7 +67,7 @@ void owner_gone(struct net *net, struct link *link)
         struct leg_list behind = lost->behind;
         memset(&lost->behind, 0, sizeof(lost->behind));
         if (behind.count > 0) {
-            owner_settle_link(dispatcher, link);
+            owner_settle(dispatcher, link->node_key, link->protocol);
             owner_flush_batch(dispatcher, batch_name(USE_CASE_DEFAULT, link->node_key, link->protocol), &behind, lost->chain);
         }
     }

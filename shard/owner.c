@@ -161,9 +161,9 @@ void owner_flush(struct dispatcher *dispatcher, bool force)
         list_push_back(dirty, node);
 }
 
-void owner_settle_link(struct dispatcher *dispatcher, const struct link *link)
+void owner_settle(struct dispatcher *dispatcher, uint32_t node_key, uint8_t protocol)
 {
-    struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, link->node_key, link->protocol));
+    struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, node_key, protocol));
     if (batch != NULL)
         batch_flush_one(batch, owner_flush_batch, dispatcher);
 }

@@ -46,8 +46,8 @@ void owner_resend(struct dispatcher *dispatcher, struct leg *leg);
 /* Legs and chunks of a batch (both taken) to the link of its name; without a link they fail. */
 void owner_flush_batch(void *context, uint64_t name, struct leg_list *legs, struct block *chain);
 
-/* Everything meant for a link is put on it, so that its seq_sent counts all that is before a fence. */
-void owner_settle_link(struct dispatcher *dispatcher, const struct link *link);
+/* Everything meant for a node's link is put on it, so that its seq_sent counts all that is before a fence. */
+void owner_settle(struct dispatcher *dispatcher, uint32_t node_key, uint8_t protocol);
 void owner_drop_bytes(struct dispatcher *dispatcher, struct leg *leg);
 
 /* New legs of `slot` wait until the links to its former node have answered what is on them. False: no room for the fence. */
@@ -55,6 +55,8 @@ bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_n
 
 /* Puts a leg into the list of those that are sent again after a pause that grows with its attempts. */
 void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg);
+/* Repeats a leg of a lost link, behind all that was redirected before it. Where it is to go elsewhere it may have to wait, or fail. */
+void redirect_lost(struct dispatcher *dispatcher, struct leg *leg);
 void redirect_init(struct dispatcher *dispatcher);
 
 /* The command joins the client's last request as a run, its bytes in the batch behind those: false where it has to be a request of its own. Plain commands with one key alone. */

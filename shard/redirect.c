@@ -108,7 +108,7 @@ static enum fence_verdict leave_channel(struct dispatcher *dispatcher, struct li
     leg->target = target;
     if ((leg->flags & LEG_CHILD) != 0)
         return FENCE_PASS; /* its parent fences the slot */
-    owner_settle_link(dispatcher, link);
+    owner_settle(dispatcher, link->node_key, link->protocol);
     struct fence_redirect redirect = redirect_of(leg, scope, link, target);
     uint64_t raised_before = dispatcher->fences.raised_count;
     leg_set_held(leg, redirect.scope);
@@ -130,11 +130,10 @@ bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_n
 {
     bool is_raised = true;
     for (uint8_t protocol = 2; protocol <= 3; protocol++) {
+        /* What waits in the batch may be the first for a link that is not there yet. */
+        owner_settle(dispatcher, former_node, protocol);
         struct link *link = link_pool_find(&dispatcher->links, former_node, protocol);
-        if (link == NULL)
-            continue;
-        owner_settle_link(dispatcher, link);
-        if (link->seq_answered == link->seq_sent)
+        if (link == NULL || link->seq_answered == link->seq_sent)
             continue;
         enum fence_verdict verdict = fence_raise(&dispatcher->fences, FENCE_SLOT, slot, 0, link->key, link->seq_sent, link->seq_answered);
         metric_add(dispatcher->core->metrics, METRIC_fences_raised_total, verdict == FENCE_WAIT);
@@ -188,9 +187,11 @@ static void follow_ask(struct dispatcher *dispatcher, struct link *link, struct 
         owner_resend(dispatcher, leg);
 }
 
-/* Something of the same slot is in flight behind the leg: it may be done by a node that is better by now, and the repeated leg would come after it. Runs and very long FIFOs count as such. */
-static bool has_slot_behind(const struct link *link, const struct leg *leg)
+/* Something of the same slot is in flight behind the leg, or redirected: it may be done by a node that is better by now, and the repeated leg would come after it. Runs and very long FIFOs count as such. */
+static bool has_slot_behind(const struct dispatcher *dispatcher, const struct link *link, const struct leg *leg)
 {
+    if ((leg->flags & LEG_CHILD) == 0 && fence_has_redirected(&dispatcher->fences, leg->slot, leg_held_scope(leg)))
+        return true;
     uint32_t looked = 0;
     for (const struct leg *behind = link->fifo.head; behind != NULL; behind = behind->next)
         if (++looked > BEHIND_MAX || behind->action == LEG_RUN || (behind->action == LEG_FORWARD && behind->slot == leg->slot))
@@ -204,9 +205,9 @@ static void follow_retry(struct dispatcher *dispatcher, struct link *link, struc
     if (verdict == RECOVER_RETRY_REFRESH)
         dispatcher_ask_refresh(dispatcher, NULL);
     /* What waits for the link in a batch is behind it as well. */
-    owner_settle_link(dispatcher, link);
+    owner_settle(dispatcher, link->node_key, link->protocol);
     if (leg->attempts >= ATTEMPTS_MAX || leg_is_overdue(dispatcher, leg, recover_delay_ms(leg->attempts) + 1) ||
-        (verdict == RECOVER_RETRY_REFRESH && has_slot_behind(link, leg))) {
+        (verdict == RECOVER_RETRY_REFRESH && has_slot_behind(dispatcher, link, leg))) {
         forward_error(dispatcher, leg, reply);
         return;
     }
@@ -288,17 +289,45 @@ static void waiter_expired(void *context, struct fence_waiter *waiter, bool redi
     owner_fail(context, leg_of_waiter(waiter), STATUS_TIMEOUT);
 }
 
-/* The pause is over: to the node of its slot, unless others of the slot are out elsewhere. */
-static void resume(struct dispatcher *dispatcher, struct leg *leg)
+/* To the node of its slot, behind nothing of any link. */
+static struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const struct leg *leg)
 {
-    struct fence_redirect redirect = {
-        .scope = leg_held_scope(leg),
-        .held = leg_held_scope(leg),
+    enum fence_scope held = leg_held_scope(leg);
+    return (struct fence_redirect){
+        .scope = held != FENCE_NONE ? held : leg->key_hash == 0 ? FENCE_SLOT : FENCE_KEY,
+        .held = held,
         .slot = leg->slot,
         .key_hash = leg->key_hash,
         .link_key = 1, /* no dependency: both sequence numbers are 0 */
         .target = dispatcher_route(dispatcher, leg->slot),
     };
+}
+
+void redirect_lost(struct dispatcher *dispatcher, struct leg *leg)
+{
+    if ((leg->flags & LEG_CHILD) != 0 || fence_table_is_empty(&dispatcher->fences)) {
+        owner_resend(dispatcher, leg);
+        return;
+    }
+    struct fence_redirect redirect = redirect_home(dispatcher, leg);
+    leg_set_held(leg, redirect.scope);
+    switch (fence_redirect(&dispatcher->fences, &redirect, waiter_of_leg(leg))) {
+    case FENCE_PASS:
+        owner_resend(dispatcher, leg);
+        return;
+    case FENCE_WAIT:
+        return;
+    case FENCE_FULL:
+        leg_set_held(leg, redirect.held);
+        owner_fail(dispatcher, leg, STATUS_FULL);
+        return;
+    }
+}
+
+/* The pause is over: to the node of its slot, unless others of the slot are out elsewhere. */
+static void resume(struct dispatcher *dispatcher, struct leg *leg)
+{
+    struct fence_redirect redirect = redirect_home(dispatcher, leg);
     leg->flags &= (uint8_t)~LEG_PAUSED;
     switch (fence_resume(&dispatcher->fences, &redirect, waiter_of_leg(leg))) {
     case FENCE_PASS:
