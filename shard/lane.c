@@ -122,8 +122,9 @@ void dispatcher_ask_refresh(struct dispatcher *dispatcher, const struct recover_
     if (moved != NULL) {
         body.slot = moved->slot;
         body.port = moved->port;
-        if (strlen(moved->host) < sizeof(body.host))
-            (void)strcpy(body.host, moved->host);
+        size_t host_length = strlen(moved->host);
+        if (host_length < sizeof(body.host))
+            memcpy(body.host, moved->host, host_length + 1);
     }
     msg->kind = MSG_REFRESH;
     memcpy(msg->body, &body, sizeof(body));

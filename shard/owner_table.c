@@ -65,12 +65,12 @@ static int compare_largest_first(const void *left, const void *right)
 
 static void place_newcomers(struct shard *shards, uint32_t shards_count, struct load *loads, uint32_t cores_count)
 {
-    struct shard **newcomers = alloc_zeroed((shards_count + 1) * sizeof *newcomers);
+    struct shard **newcomers = alloc_zeroed((shards_count + 1) * sizeof(struct shard *));
     uint32_t count = 0;
     for (uint32_t i = 0; i < shards_count; i++)
         if (shards[i].owner == OWNER_NONE)
             newcomers[count++] = &shards[i];
-    qsort(newcomers, count, sizeof *newcomers, compare_largest_first);
+    qsort(newcomers, count, sizeof(struct shard *), compare_largest_first);
     for (uint32_t i = 0; i < count; i++)
         give(newcomers[i], least_loaded(loads, cores_count), loads);
     alloc_free(newcomers);

@@ -50,7 +50,7 @@ static bool candidate(struct poller *poller, uint32_t i, uint32_t *key, char *ho
     if (poller->topology != NULL) {
         const struct node *node = &poller->topology->nodes[i];
         *key = node->key;
-        (void)strcpy(host, node->host);
+        (void)snprintf(host, HOST_BYTES, "%s", node->host);
         *address = node->address;
         *bytes = node->address_bytes;
         return !node->is_failed && *bytes > 0;
@@ -86,7 +86,7 @@ static struct link *draw_link(struct poller *poller, uint8_t protocol)
         if (link == NULL)
             continue;
         poller->asked_node = key;
-        (void)strcpy(poller->asked_host, host);
+        (void)snprintf(poller->asked_host, sizeof(poller->asked_host), "%s", host);
         return link;
     }
     return NULL;

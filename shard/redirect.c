@@ -5,6 +5,7 @@
  *     ASK    fences the key, sends at once behind ASKING                (likewise)
  *     TRYAGAIN, LOADING, ... fences, sends again after 2, 4, 8 .. 64 ms (a multi-key leg of a migrating slot: one key at a time, divide.c)
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "net/socket.h"
@@ -72,7 +73,7 @@ static const char *node_host(const struct dispatcher *dispatcher, uint32_t node_
 static uint32_t target_node(struct dispatcher *dispatcher, const struct link *from, struct recover_target *target)
 {
     if (target->host[0] == '\0')
-        (void)strcpy(target->host, node_host(dispatcher, from->node_key));
+        (void)snprintf(target->host, sizeof(target->host), "%s", node_host(dispatcher, from->node_key));
     const struct node *node = topology_node_at(dispatcher->topology, target->host, (uint32_t)strlen(target->host), target->port);
     return node != NULL ? node->key : foreign_node(dispatcher, target);
 }
@@ -294,7 +295,8 @@ static struct fence_redirect redirect_home(const struct dispatcher *dispatcher, 
 {
     enum fence_scope held = leg_held_scope(leg);
     return (struct fence_redirect){
-        .scope = held != FENCE_NONE ? held : leg->key_hash == 0 ? FENCE_SLOT : FENCE_KEY,
+        .scope = held != FENCE_NONE ? held : leg->key_hash == 0 ? FENCE_SLOT
+                                                                : FENCE_KEY,
         .held = held,
         .slot = leg->slot,
         .key_hash = leg->key_hash,

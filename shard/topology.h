@@ -84,5 +84,5 @@ const struct node *topology_node_of_key(const struct topology *topology, uint32_
 /* Whether every slot has a shard with a primary. */
 bool topology_is_complete(const struct topology *topology);
 
-/* Releases a topology; for snapshot_publisher. */
-void topology_destroy(const void *topology);
+/* Releases a topology, which snapshot_publisher knows as its data. NULL is permitted. */
+void topology_destroy(const void *data);
