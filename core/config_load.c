@@ -398,7 +398,10 @@ static enum status load_tree(struct loader *loader, yaml_parser_t *parser, const
         config_backend_fini(&loader->backends[i].backend);
     explicit_bzero(loader->backends, LOAD_BACKENDS_MAX * sizeof(loader->backends[0])); /* passwords */
     alloc_free(loader->backends);
+    loader->backends = NULL;
+    loader->backends_count = 0;
     yaml_document_delete(&document);
+    loader->document = NULL; /* the loader outlives it */
     return status;
 }
 

@@ -44,7 +44,8 @@ enum {
 };
 #define OPTION(section, key, field, type, unit, default_text, min, max, choices, reloadable, help) \
     _Static_assert(SIZE_##type == 0 || SIZE_##type == sizeof(((struct config *)NULL)->field), #section "." #key ": type"); \
-    _Static_assert((min) <= (max), #section "." #key ": range");
+    _Static_assert((min) <= (max), #section "." #key ": range"); \
+    _Static_assert((int)OPTION_##type != (int)OPTION_BOOL || ((min) == 0 && (max) == 1), #section "." #key ": false and true");
 #include "core/options.def"
 
 enum status option_fail(char *error, size_t error_bytes, const char *format, ...)
@@ -283,7 +284,7 @@ static void format_scalar(const struct config_option *option, int64_t value, cha
     else if (option->type == OPTION_TIME)
         units_format_time((uint64_t)value, text, text_bytes);
     else if (option->type == OPTION_BOOL)
-        snprintf(text, text_bytes, "%s", bool_names[value]);
+        snprintf(text, text_bytes, "%s", bool_names[value != 0]);
     else if (option->type == OPTION_ENUM)
         snprintf(text, text_bytes, "%s", value <= option->max ? option->choices[value] : "?");
     else
@@ -306,6 +307,7 @@ void option_format_allowed(const struct config_option *option, char *text, size_
     text[0] = '\0';
     if (option->type == OPTION_BOOL || option->type == OPTION_ENUM) {
         const char *const *words = option->type == OPTION_BOOL ? bool_names : option->choices;
+        ZG_CHECK(words != bool_names || option->max == 1);
         for (int64_t i = 0; i <= option->max; i++) {
             append(text, text_bytes, i > 0 ? ", " : "");
             append(text, text_bytes, words[i]);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -28,12 +29,23 @@ struct wait_argument {
 };
 _Static_assert(sizeof(struct wait_argument) == sizeof(struct io_uring_getevents_arg), "the kernel's layout");
 
+/* The first two numbers of "6.1.0-13-amd64"; false where it does not begin with them. */
+static bool parse_release(const char *release, unsigned long *major, unsigned long *minor)
+{
+    char *end;
+    *major = strtoul(release, &end, 10);
+    if (end == release || *end != '.')
+        return false;
+    const char *second = end + 1;
+    *minor = strtoul(second, &end, 10);
+    return end != second;
+}
+
 static bool kernel_is_supported(char *release, size_t release_bytes)
 {
     struct utsname name;
-    unsigned major = 0;
-    unsigned minor = 0;
-    if (uname(&name) != 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2)
+    unsigned long major, minor;
+    if (uname(&name) != 0 || !parse_release(name.release, &major, &minor))
         return false;
     (void)snprintf(release, release_bytes, "%s", name.release);
     return major > KERNEL_MAJOR_MIN || (major == KERNEL_MAJOR_MIN && minor >= KERNEL_MINOR_MIN);

@@ -47,7 +47,7 @@ enum status rx_ring_open(struct rx_ring *rx, struct ring *ring, struct arena *ar
         return STATUS_SYSTEM;
     }
     io_uring_buf_ring_init(rx->ring);
-    rx->blocks = alloc_zeroed(count * sizeof(*rx->blocks));
+    rx->blocks = alloc_zeroed(count * sizeof(struct block *));
     rx->owed_count = count;
     rx_ring_publish(rx);
     if (rx->owed_count < count)

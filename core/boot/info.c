@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -37,12 +38,12 @@ static uint64_t sum(const struct process *process, const struct core_peer *peers
 static uint64_t resident_bytes(void)
 {
     char line[128] = "";
-    unsigned long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "re");
     if (file == NULL)
         return 0;
-    if (fgets(line, sizeof(line), file) == NULL || sscanf(line, "%*u %llu", &pages) != 1)
-        pages = 0;
+    /* "SIZE RESIDENT ..." in pages. strtoull gives 0 where there is no number. */
+    const char *resident = fgets(line, sizeof(line), file) != NULL ? strchr(line, ' ') : NULL;
+    uint64_t pages = resident != NULL ? strtoull(resident, NULL, 10) : 0;
     (void)fclose(file);
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
