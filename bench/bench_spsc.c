@@ -234,8 +234,9 @@ static void print_row(const char *name, struct measurement measurement, uint64_t
     for (uint32_t i = 0; i < RUNS; i++)
         elapsed_ns[i] = run_once(&measurement);
     qsort(elapsed_ns, RUNS, sizeof(elapsed_ns[0]), compare);
+    uint64_t median_ns = elapsed_ns[RUNS / 2];
     double divisor = (double)count;
-    printf("%-46s %8.1f %8.1f %8.1f\n", name, (double)elapsed_ns[0] / divisor, (double)elapsed_ns[RUNS / 2] / divisor, (double)elapsed_ns[RUNS - 1] / divisor);
+    printf("%-46s %8.1f %8.1f %8.1f\n", name, (double)elapsed_ns[0] / divisor, (double)median_ns / divisor, (double)elapsed_ns[RUNS - 1] / divisor);
 }
 
 int main(int arguments_count, char **arguments)

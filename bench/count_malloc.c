@@ -134,42 +134,43 @@ static void *take_early(size_t bytes)
     return early + early_used - rounded;
 }
 
-void *malloc(size_t bytes)
+/* The parameters of the functions that stand in for libc's are named as in stdlib.h. */
+void *malloc(size_t size)
 {
-    count(bytes, __builtin_frame_address(0));
-    return real_malloc != NULL ? real_malloc(bytes) : take_early(bytes);
+    count(size, __builtin_frame_address(0));
+    return real_malloc != NULL ? real_malloc(size) : take_early(size);
 }
 
-void *calloc(size_t items, size_t bytes)
+void *calloc(size_t nmemb, size_t size)
 {
-    count(items * bytes, __builtin_frame_address(0));
-    return real_calloc != NULL ? real_calloc(items, bytes) : take_early(items * bytes);
+    count(nmemb * size, __builtin_frame_address(0));
+    return real_calloc != NULL ? real_calloc(nmemb, size) : take_early(nmemb * size);
 }
 
-void *realloc(void *memory, size_t bytes)
+void *realloc(void *ptr, size_t size)
 {
-    count(bytes, __builtin_frame_address(0));
-    return real_realloc != NULL ? real_realloc(memory, bytes) : NULL;
+    count(size, __builtin_frame_address(0));
+    return real_realloc != NULL ? real_realloc(ptr, size) : NULL;
 }
 
-void *aligned_alloc(size_t alignment, size_t bytes)
+void *aligned_alloc(size_t alignment, size_t size)
 {
-    count(bytes, __builtin_frame_address(0));
-    return real_aligned_alloc != NULL ? real_aligned_alloc(alignment, bytes) : NULL;
+    count(size, __builtin_frame_address(0));
+    return real_aligned_alloc != NULL ? real_aligned_alloc(alignment, size) : NULL;
 }
 
-int posix_memalign(void **memory, size_t alignment, size_t bytes)
+int posix_memalign(void **memptr, size_t alignment, size_t size)
 {
-    count(bytes, __builtin_frame_address(0));
-    return real_posix_memalign != NULL ? real_posix_memalign(memory, alignment, bytes) : ENOMEM;
+    count(size, __builtin_frame_address(0));
+    return real_posix_memalign != NULL ? real_posix_memalign(memptr, alignment, size) : ENOMEM;
 }
 
-void free(void *memory)
+void free(void *ptr)
 {
-    if ((unsigned char *)memory >= early && (unsigned char *)memory < early + EARLY_BYTES)
+    if ((unsigned char *)ptr >= early && (unsigned char *)ptr < early + EARLY_BYTES)
         return;
     if (real_free != NULL)
-        real_free(memory);
+        real_free(ptr);
 }
 
 void *mi_malloc(size_t bytes)

@@ -8,7 +8,7 @@
  *   client ◄── one send ── client's out buffer ◄── bytes of the oldest's reply ◄─────┘
  *
  * It is no gateway: nothing has a limit, a client that does not read makes its buffer grow, and the end of the backend connection is the end of the program. liburing is used directly, and
- * nothing of core/, so that what is slow there is not slow here too.
+ * nothing of core/ but its assertions, so that what is slow there is not slow here too.
  *
  * Usage: floor --listen PORT --backend PORT [--min-wait COMPLETIONS,MICROSECONDS] [--buffers COUNT] [--buffer-bytes BYTES]
  */
@@ -29,7 +29,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { BACKEND = 0, GROUP = 0, ENTRIES = 4096, FILES_RESERVE = 64, OUT_BYTES_MIN = 4096 };
+#include "bench/argument.h"
+#include "core/check.h"
+
+enum { BACKEND = 0, GROUP = 0, ENTRIES = 4096, FILES_RESERVE = 64, OUT_BYTES_MIN = 4096, BUFFERS_MAX = 32768 /* io_uring's */ };
 enum op { OP_ACCEPT, OP_RECV, OP_SEND, OP_CLOSE };
 
 /* Where a stream of RESP stands; a value may be cut at any byte. */
@@ -250,6 +253,7 @@ static void on_client_bytes(uint32_t index, const uint8_t *at, uint32_t length)
 /* A reply's bytes are passed on as they come, whole or not. */
 static void on_backend_bytes(const uint8_t *at, uint32_t length)
 {
+    ZG_CHECK(at != NULL);
     const uint8_t *end = at + length;
     while (at < end) {
         if (fifo_head == fifo_tail)
@@ -448,36 +452,36 @@ int main(int arguments_count, char **arguments)
     static const struct option options[] = {
         {"listen", required_argument, NULL, 'l'},  {"backend", required_argument, NULL, 'b'},      {"min-wait", required_argument, NULL, 'w'},
         {"buffers", required_argument, NULL, 'n'}, {"buffer-bytes", required_argument, NULL, 's'}, {NULL, 0, NULL, 0}};
-    uint16_t listen_port = 0, backend_port = 0;
+    uint32_t listen_port = 0, backend_port = 0;
     bool is_valid = true;
     for (int option; (option = getopt_long(arguments_count, arguments, "", options, NULL)) != -1;) {
         switch (option) {
         case 'l':
-            listen_port = (uint16_t)atoi(optarg);
+            is_valid = is_valid && argument_number(optarg, '\0', UINT16_MAX, &listen_port);
             break;
         case 'b':
-            backend_port = (uint16_t)atoi(optarg);
+            is_valid = is_valid && argument_number(optarg, '\0', UINT16_MAX, &backend_port);
             break;
         case 'w':
-            is_valid = is_valid && sscanf(optarg, "%u,%u", &wait_completions, &min_wait_us) == 2 && wait_completions > 0 && min_wait_us > 0;
+            is_valid = is_valid && argument_number(optarg, ',', UINT32_MAX, &wait_completions) && argument_number(strchr(optarg, ',') + 1, '\0', UINT32_MAX, &min_wait_us);
             break;
         case 'n':
-            buffers_count = (uint32_t)atoi(optarg);
+            is_valid = is_valid && argument_number(optarg, '\0', BUFFERS_MAX, &buffers_count);
             break;
         case 's':
-            buffer_bytes = (uint32_t)atoi(optarg);
+            is_valid = is_valid && argument_number(optarg, '\0', UINT32_MAX, &buffer_bytes);
             break;
         default:
             is_valid = false;
         }
     }
-    bool is_power = buffers_count > 0 && buffers_count <= 32768 && (buffers_count & (buffers_count - 1)) == 0;
+    bool is_power = (buffers_count & (buffers_count - 1)) == 0;
     if (!is_valid || listen_port == 0 || backend_port == 0 || !is_power || buffer_bytes < 64) {
         fprintf(stderr, "usage: floor --listen PORT --backend PORT [--min-wait COMPLETIONS,MICROSECONDS] [--buffers COUNT] [--buffer-bytes BYTES]\n");
         return 2;
     }
-    int backend_fd = open_socket(backend_port, false);
-    listen_fd = open_socket(listen_port, true);
+    int backend_fd = open_socket((uint16_t)backend_port, false);
+    listen_fd = open_socket((uint16_t)listen_port, true);
     open_ring(backend_fd);
     conns = must(calloc(conns_max, sizeof(*conns)));
     dirty = must(malloc(conns_max * sizeof(*dirty)));

@@ -6,6 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "bench/argument.h"
 
 enum { CONNECTIONS_MAX = 18000 };
 
@@ -55,14 +58,14 @@ static int open_client(const struct sockaddr_in *from, const struct sockaddr_in 
 
 int main(int arguments_count, char **arguments)
 {
-    if (arguments_count != 4) {
+    uint32_t port, count;
+    if (arguments_count != 4 || !argument_number(arguments[1], '\0', UINT16_MAX, &port)) {
         fprintf(stderr, "usage: idle_clients PORT SOURCE-ADDRESS CONNECTIONS\n");
         return 2;
     }
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(arguments[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_in from = {.sin_family = AF_INET};
-    long count = strtol(arguments[3], NULL, 10);
-    if (inet_pton(AF_INET, arguments[2], &from.sin_addr) != 1 || count < 1 || count > CONNECTIONS_MAX) {
+    if (inet_pton(AF_INET, arguments[2], &from.sin_addr) != 1 || !argument_number(arguments[3], '\0', CONNECTIONS_MAX, &count)) {
         fprintf(stderr, "idle_clients: not an address, or not 1 .. %d connections\n", CONNECTIONS_MAX);
         return 2;
     }
@@ -71,9 +74,9 @@ int main(int arguments_count, char **arguments)
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
-    for (long i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         char set[128], get[128], value[32], reply[64];
-        int length = snprintf(value, sizeof(value), "%08ld", i);
+        int length = snprintf(value, sizeof(value), "%08" PRIu32, i);
         (void)snprintf(set, sizeof(set), "*3\r\n$3\r\nSET\r\n$13\r\nidle:%s\r\n$%d\r\n%s\r\n", value, length, value);
         (void)snprintf(get, sizeof(get), "*2\r\n$3\r\nGET\r\n$13\r\nidle:%s\r\n", value);
         (void)snprintf(reply, sizeof(reply), "$%d\r\n%s\r\n", length, value);
