@@ -8,6 +8,7 @@
 
 #include "net/link_pool.h"
 #include "net/net.h"
+#include "net/resp_write.h"
 #include "net/socket.h"
 
 enum { PIECE_BYTES_MAX = 8192 };
@@ -90,14 +91,8 @@ static void deliver(struct net *net, struct link *link, const uint8_t *bytes, ui
 /* A reply whose bytes were not kept: its leg gets the reason. */
 static void deliver_skipped(struct net *net, struct link *link)
 {
-    char text[192];
-    const char *message = status_resp_text(link->assembly_status);
-    size_t length = strlen(message);
-    ZG_CHECK(length < sizeof(text) - 3);
-    text[0] = '-';
-    memcpy(text + 1, message, length);
-    memcpy(text + 1 + length, "\r\n", 2);
-    deliver(net, link, (const uint8_t *)text, (uint32_t)length + 3, NULL);
+    uint8_t line[RESP_STATUS_LINE_MAX];
+    deliver(net, link, line, resp_status_line(line, link->assembly_status), NULL);
 }
 
 /* Adds bytes of a reply under assembly; where there is no room for it the rest is skipped and its leg will fail. */

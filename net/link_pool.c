@@ -65,34 +65,25 @@ static struct link_slot *find_slot(struct link_pool *pool, uint64_t name, bool c
     return NULL;
 }
 
+/* HELLO for both protocols: so a link's first reply is known, and what a server sends unasked (too many clients) is never taken for a command's. */
 static void make_handshake(struct link_pool *pool, uint8_t protocol)
 {
     const struct config_backend *backend = pool->backend;
     struct resp_writer writer;
     resp_writer_init(&writer, 2);
     bool has_password = backend->password[0] != '\0';
-    const char *user = backend->user[0] != '\0' ? backend->user : "default";
     uint32_t index = protocol - 2u;
-    if (protocol == 3) {
-        resp_write_array(&writer, has_password ? 5 : 2);
-        resp_write_text(&writer, "HELLO");
-        resp_write_text(&writer, "3");
-        if (has_password) {
-            resp_write_text(&writer, "AUTH");
-            resp_write_text(&writer, user);
-            resp_write_text(&writer, backend->password);
-        }
-        pool->handshake_count[index]++;
-    } else if (has_password) {
-        resp_write_array(&writer, 3);
+    resp_write_array(&writer, has_password ? 5 : 2);
+    resp_write_text(&writer, "HELLO");
+    resp_write_text(&writer, protocol == 3 ? "3" : "2");
+    if (has_password) {
         resp_write_text(&writer, "AUTH");
-        resp_write_text(&writer, user);
+        resp_write_text(&writer, backend->user[0] != '\0' ? backend->user : "default");
         resp_write_text(&writer, backend->password);
-        pool->handshake_count[index]++;
     }
+    pool->handshake_count[index] = 1;
     ZG_CHECK(writer.length <= sizeof(pool->handshake[index]));
-    if (writer.length > 0)
-        memcpy(pool->handshake[index], writer.data, writer.length);
+    memcpy(pool->handshake[index], writer.data, writer.length);
     pool->handshake_bytes[index] = writer.length;
     resp_writer_fini(&writer);
 }

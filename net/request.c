@@ -7,6 +7,7 @@
 
 #include "net/client.h"
 #include "net/net.h"
+#include "net/resp_write.h"
 
 static void give_back(struct net *net, const struct reply *reply)
 {
@@ -249,14 +250,8 @@ void request_answer(struct net *net, struct request *request, const struct reply
 
 void request_answer_status(struct net *net, struct request *request, enum status status)
 {
-    char text[160];
-    const char *message = status_resp_text(status);
-    ZG_CHECK(message != NULL && strlen(message) < sizeof(text) - 3);
-    size_t length = strlen(message);
-    text[0] = '-';
-    memcpy(text + 1, message, length);
-    memcpy(text + 1 + length, "\r\n", 2);
-    struct reply reply = {.bytes = (const uint8_t *)text, .length = (uint32_t)length + 3};
+    uint8_t line[RESP_STATUS_LINE_MAX];
+    struct reply reply = {.bytes = line, .length = resp_status_line(line, status)};
     uint64_t count = request->state != REQUEST_WAITING ? 0 : request_is_run(request) ? request->leg.run_replies
                                                                                      : 1;
     metric_add(net->core->metrics, METRIC_request_errors_total, count);

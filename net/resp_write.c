@@ -222,3 +222,15 @@ void resp_write_command(struct resp_writer *writer, const struct resp_command_sc
     for (uint32_t i = 0; i < scanner->args_count; i++)
         resp_write_bulk(writer, resp_arg_bytes(scanner, data, i), scanner->args[i].length);
 }
+
+uint32_t resp_status_line(uint8_t line[static RESP_STATUS_LINE_MAX], enum status status)
+{
+    const char *text = status_resp_text(status);
+    ZG_CHECK(text != NULL);
+    size_t length = strlen(text);
+    ZG_CHECK(length + 3 <= RESP_STATUS_LINE_MAX);
+    line[0] = '-';
+    memcpy(line + 1, text, length);
+    memcpy(line + 1 + length, "\r\n", 2);
+    return (uint32_t)length + 3;
+}

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "core/check.h"
+#include "core/status.h"
 
 struct resp_command_scanner;
 
@@ -42,6 +43,10 @@ void resp_write_set(struct resp_writer *writer, uint32_t elements);  /* ~ or an 
 void resp_write_bool(struct resp_writer *writer, bool value);        /* # or :1 / :0 */
 void resp_write_push(struct resp_writer *writer, uint32_t elements); /* > or an array */
 void resp_write_double(struct resp_writer *writer, double value);    /* , or a bulk; 17 significant digits; inf, -inf, nan */
+
+/* A status as the error line that a client reads (-text CR LF), not terminated by NUL. Returns its bytes. The status must be one that has a text. */
+enum { RESP_STATUS_LINE_MAX = 192 };
+uint32_t resp_status_line(uint8_t line[static RESP_STATUS_LINE_MAX], enum status status);
 
 /* The command that `scanner` found last, whose first byte is `data`, as an array of bulks: how an inline command is forwarded. */
 void resp_write_command(struct resp_writer *writer, const struct resp_command_scanner *scanner, const uint8_t *data);

@@ -157,26 +157,3 @@ static inline void fence_link_gone(struct fence_table *table, uint64_t link_key)
  * its fence_release. O(waiting legs): for a periodic tick. Returns how many. */
 uint32_t fence_expire(struct fence_table *table, bool (*is_expired)(void *context, const struct fence_waiter *waiter),
     void (*expired)(void *context, struct fence_waiter *waiter, bool redirected), void *context);
-
-/*
- * Barrier of one connection, on its home core: a command without a key, or for all shards, takes effect after everything before it and
- * before everything behind it. Zero is the start. Commands ask in order; one that may not pass asks again when a request of the
- * connection has been answered.
- */
-enum barrier_state {
-    BARRIER_OPEN,
-    BARRIER_CLOSED, /* a barrier command waits or is in flight: nothing passes until the connection has no request in flight */
-};
-
-struct barrier {
-    uint8_t state; /* enum barrier_state */
-};
-
-/* inflight_count: requests of the connection that are sent and not answered. */
-static inline bool barrier_may_pass(struct barrier *barrier, bool is_barrier_command, uint32_t inflight_count)
-{
-    if (barrier->state == BARRIER_OPEN && !is_barrier_command)
-        return true;
-    barrier->state = is_barrier_command || inflight_count > 0 ? BARRIER_CLOSED : BARRIER_OPEN;
-    return inflight_count == 0;
-}

@@ -253,17 +253,6 @@ void merge_write(struct merge *merge, struct resp_writer *writer)
         resp_write_simple(writer, "OK");
 }
 
-void merge_reset(struct merge *merge)
-{
-    if (merge->parts_capacity * sizeof *merge->parts + merge->keys_capacity * sizeof *merge->part_of_key + merge->bytes_capacity >
-        MERGE_KEEP_BYTES)
-        merge_fini(merge);
-    merge->parts_count = 0;
-    merge->parts_done = 0;
-    merge->bytes_count = 0;
-    merge->is_failed = false;
-}
-
 void merge_fini(struct merge *merge)
 {
     release(merge, merge->parts);

@@ -14,8 +14,7 @@
 #include "shard/split.h"
 
 enum {
-    MERGE_ERROR_MAX = 512,      /* bytes of an error that are kept */
-    MERGE_KEEP_BYTES = 1 << 16, /* memory beyond it is freed by merge_reset */
+    MERGE_ERROR_MAX = 512, /* bytes of an error that are kept */
 };
 
 struct merge_part {
@@ -25,8 +24,7 @@ struct merge_part {
     bool is_done;
 };
 
-/* Zeroed memory is a merge that can be begun. After merge_reset it can be begun again, with the memory it has: no allocation in steady
- * state. */
+/* Zeroed memory is a merge that can be begun, and after merge_fini it can be begun again. */
 struct merge {
     struct arena *arena; /* where its memory comes from; NULL: the heap. Set before it is begun, kept */
     enum command_merge kind;
@@ -62,6 +60,5 @@ static inline bool merge_is_complete(const struct merge *merge) { return merge->
 /* Appends the whole reply, once: the elements of BY_KEY as they came, so the client's protocol must be that of the parts' links. */
 void merge_write(struct merge *merge, struct resp_writer *writer);
 
-/* Ends it at any time, complete or not, and keeps a little memory for the next; merge_fini keeps none. */
-void merge_reset(struct merge *merge);
+/* Ends it at any time, complete or not. */
 void merge_fini(struct merge *merge);

@@ -243,6 +243,10 @@ struct peer {
     char received[FIXTURE_TEXT_MAX];
 };
 
+/* The handshake of a RESP2 link without a password. */
+#define PEER_HELLO_2 "*2\r\n$5\r\nHELLO\r\n$1\r\n2\r\n"
+#define PEER_HELLO_2_REPLY "*2\r\n$5\r\nproto\r\n:2\r\n"
+
 static inline void peer_init(struct peer *peer, struct net_fixture *fixture, int fd)
 {
     peer->fixture = fixture;

@@ -71,12 +71,14 @@ static void put_leg(struct net_fixture *fixture, struct link *link, uint32_t ori
 
 static bool is_ready(void *context) { return ((struct link *)context)->state == LINK_READY; }
 
-/* A link of RESP2 without a handshake, ready, and its backend. */
+/* A link of RESP2, ready, and its backend. */
 static struct link *open_ready(struct net_fixture *fixture, struct listening *listening)
 {
     listening_open(listening);
     struct link *link = get_link(fixture, listening, 2);
     await_backend(fixture, listening);
+    peer_expect(&backend, PEER_HELLO_2);
+    peer_send(&backend, PEER_HELLO_2_REPLY);
     cr_assert(core_fixture_run(&fixture->base, is_ready, link));
     return link;
 }
@@ -111,22 +113,22 @@ static void expect_replies_at(struct net_fixture *fixture, uint32_t count, const
 
 /* ---- handshake ---- */
 
-Test(link, resp2_without_a_password_is_ready_once_connected)
+Test(link, legs_get_their_replies_in_one_send_each_way)
 {
     struct net_fixture *fixture = net_fixture_create();
     struct listening listening;
     (void)net_fixture_open(fixture);
     struct link *link = open_ready(fixture, &listening);
-    cr_expect_eq(link->seq_sent, 0);
+    cr_expect(link->seq_sent == 1 && link->seq_answered == 1, "the handshake");
     put_leg(fixture, link, 1, "PING\r\n", LEG_FORWARD);
     put_leg(fixture, link, 2, "ECHO\r\n", LEG_FORWARD);
     peer_expect(&backend, "PING\r\nECHO\r\n");
     peer_send(&backend, "+PONG\r\n$2\r\nhi\r\n");
     expect_replies(fixture, 2, "1:+PONG\r\n2:$2\r\nhi\r\n");
-    cr_expect(link->seq_sent == 2 && link->seq_answered == 2 && link->fifo.count == 0);
+    cr_expect(link->seq_sent == 3 && link->seq_answered == 3 && link->fifo.count == 0);
     cr_expect_geq(fixture->progress_count, 1);
     cr_expect(fixture->reply_had_block, "a reply in a receive buffer can be lent");
-    cr_expect_eq(net_fixture_metric(fixture, METRIC_link_sends_total), 1, "both in one send");
+    cr_expect_eq(net_fixture_metric(fixture, METRIC_link_sends_total), 2, "both in one send, behind the handshake");
     close(listening.fd);
     net_fixture_destroy(&fixture);
 }
@@ -140,8 +142,9 @@ Test(link, legs_wait_behind_the_handshake)
         {3, "", "", "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"},
         {3, "", "pw", "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n"},
         {3, "joe", "p w", "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$3\r\njoe\r\n$3\r\np w\r\n"},
-        {2, "", "pw", "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n"},
-        {2, "joe", "pw", "*3\r\n$4\r\nAUTH\r\n$3\r\njoe\r\n$2\r\npw\r\n"},
+        {2, "", "", PEER_HELLO_2},
+        {2, "", "pw", "*5\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n"},
+        {2, "joe", "pw", "*5\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$4\r\nAUTH\r\n$3\r\njoe\r\n$2\r\npw\r\n"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct net_fixture *fixture = net_fixture_create();
@@ -158,7 +161,7 @@ Test(link, legs_wait_behind_the_handshake)
         (void)snprintf(expected, sizeof(expected), "%sGET\r\n", rows[i].handshake);
         peer_expect(&backend, expected);
         cr_expect_eq(link->state, LINK_HANDSHAKE);
-        peer_send(&backend, rows[i].protocol == 3 ? "%1\r\n$5\r\nproto\r\n:3\r\n" : "+OK\r\n");
+        peer_send(&backend, rows[i].protocol == 3 ? "%1\r\n$5\r\nproto\r\n:3\r\n" : PEER_HELLO_2_REPLY);
         cr_assert(core_fixture_run(&fixture->base, is_ready, link));
         cr_expect_eq(fixture->replies_count, 0, "the handshake's reply is nobody's");
         peer_send(&backend, "$-1\r\n");
@@ -173,13 +176,13 @@ Test(link, legs_wait_behind_the_handshake)
 Test(link, refused_handshake_closes_the_link_and_its_legs_are_lost)
 {
     static const char *const refusals[] = {"-WRONGPASS invalid username-password pair or user is disabled.\r\n", "-NOPROTO unsupported protocol version\r\n", "-ERR unknown command 'HELLO'\r\n",
-        "-LOADING Redis is loading the dataset in memory\r\n"};
+        "-LOADING Redis is loading the dataset in memory\r\n", "-ERR max number of clients reached\r\n", "-DENIED Redis is running in protected mode\r\n"};
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         struct net_fixture *fixture = net_fixture_create();
         struct listening listening;
         (void)net_fixture_open(fixture);
         listening_open(&listening);
-        struct link *link = get_link(fixture, &listening, 3);
+        struct link *link = get_link(fixture, &listening, (uint8_t)(2 + i % 2));
         put_leg(fixture, link, 1, "GET\r\n", LEG_FORWARD);
         put_leg(fixture, link, 2, "GET\r\n", LEG_FORWARD);
         await_backend(fixture, &listening);

@@ -50,6 +50,18 @@ static void await_no_links(struct net_fixture *fixture) { cr_assert(core_fixture
 
 static bool is_ready(void *context) { return ((struct link *)context)->state == LINK_READY; }
 
+static bool is_in_handshake(void *context) { return ((struct link *)context)->state == LINK_HANDSHAKE; }
+
+/* The backend of a RESP2 link takes it and answers the handshake: `backend` is its end. */
+static void make_ready(struct net_fixture *fixture, struct link *link, int listener)
+{
+    cr_assert(core_fixture_run(&fixture->base, is_in_handshake, link));
+    peer_init(&backend, fixture, accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+    peer_expect(&backend, PEER_HELLO_2);
+    peer_send(&backend, PEER_HELLO_2_REPLY);
+    cr_assert(core_fixture_run(&fixture->base, is_ready, link));
+}
+
 /* One attempt, now, that fails. */
 static void fail_once(struct net_fixture *fixture, uint32_t node_key)
 {
@@ -102,8 +114,9 @@ Test(link_pool, first_attempt_after_a_loss_comes_at_once_and_the_next_wait)
     int fd = make_address(true);
     enum status status;
     struct link *link = get(fixture, 1, 2, &status);
-    cr_assert(core_fixture_run(&fixture->base, is_ready, link));
-    close(fd); /* resets what was not accepted: the link is lost, and the address refuses */
+    make_ready(fixture, link, fd);
+    close(backend.fd);
+    close(fd); /* and the address refuses */
     await_no_links(fixture);
     cr_expect(link_pool_is_failing(&fixture->links, 1, 2));
     fail_once(fixture, 1);
@@ -154,7 +167,7 @@ Test(link_pool, backoff_doubles_is_jittered_and_bounded)
 }
 
 /* Puts a leg on the link that the backend answers. */
-static void answer_once(struct net_fixture *fixture, struct link *link, int listener)
+static void answer_once(struct net_fixture *fixture, struct link *link)
 {
     struct net *net = fixture->base.core.net;
     struct leg *leg = pool_get(&net->legs);
@@ -165,10 +178,9 @@ static void answer_once(struct net_fixture *fixture, struct link *link, int list
     block->length = 1;
     block->data[0] = 'x';
     link_enqueue(net, link, &legs, block);
-    peer_init(&backend, fixture, accept4(listener, NULL, NULL, SOCK_CLOEXEC));
     peer_expect(&backend, "x");
     peer_send(&backend, "+OK\r\n");
-    while (link->seq_answered < 1)
+    while (link->seq_answered < 2)
         net_fixture_settle(fixture);
 }
 
@@ -185,9 +197,9 @@ Test(link_pool, link_that_answers_forgets_failures)
     cr_assert_eq(listen(fd, 16), 0);
     struct link *link = get(fixture, 1, 2, &status);
     cr_expect_not(link_pool_is_failing(&fixture->links, 1, 2), "an attempt is under way");
-    cr_assert(core_fixture_run(&fixture->base, is_ready, link));
+    make_ready(fixture, link, fd);
     cr_expect_eq(slot_of(fixture, 1, 2)->failures, 0);
-    answer_once(fixture, link, fd);
+    answer_once(fixture, link);
     close(backend.fd);
     await_no_links(fixture);
     cr_expect(slot_of(fixture, 1, 2)->failures == 1 && slot_of(fixture, 1, 2)->retry_ms == 0);
@@ -205,8 +217,8 @@ Test(link_pool, node_that_accepts_and_closes_at_once_is_backed_off_from)
     for (uint32_t i = 0; i < 6; i++) {
         struct link *link = get(fixture, 1, 2, &status);
         cr_assert_not_null(link);
-        cr_assert(core_fixture_run(&fixture->base, is_ready, link));
-        close(accept4(fd, NULL, NULL, SOCK_CLOEXEC));
+        make_ready(fixture, link, fd);
+        close(backend.fd);
         await_no_links(fixture);
         struct link_slot *slot = slot_of(fixture, 1, 2);
         if (i == 0)
@@ -256,7 +268,7 @@ Test(link_pool, prune_closes_idle_links_that_nobody_keeps)
     struct link *links[6];
     for (uint32_t node = 1; node <= 5; node++) {
         links[node] = get(fixture, node, 2, &status);
-        cr_assert(core_fixture_run(&fixture->base, is_ready, links[node]));
+        make_ready(fixture, links[node], fd);
     }
     struct leg *leg = pool_get(&net->legs);
     struct leg_list legs = {0};
@@ -343,7 +355,7 @@ Test(link_pool, links_and_backoffs_survive_the_reuse_of_places)
     enum status status;
     uint32_t places = fixture->links.slots_mask + 1;
     struct link *kept = get(fixture, 1000000, 2, &status);
-    cr_assert(core_fixture_run(&fixture->base, is_ready, kept));
+    make_ready(fixture, kept, fd);
     struct link *failing = get(fixture, 1000001, 2, &status);
     conn_close(&fixture->base.core, &failing->conn, CLOSE_CONNECT_TIMEOUT);
     slot_of(fixture, 1000001, 2)->failures = 5;

@@ -582,30 +582,14 @@ Test(fence, table_ends_with_fences_up)
     fence_table_fini(&f->table);
 }
 
-Test(barrier, ordinary_commands_pass_while_it_is_open)
+Test(fence, redirected_legs_of_a_slot_are_told_from_the_one_that_asks)
 {
-    struct barrier barrier = {0};
-    cr_expect(barrier_may_pass(&barrier, false, 0));
-    cr_expect(barrier_may_pass(&barrier, false, 100));
-}
-
-Test(barrier, barrier_command_waits_for_those_before_and_holds_those_behind)
-{
-    struct barrier barrier = {0};
-    cr_expect_not(barrier_may_pass(&barrier, true, 2));
-    cr_expect_eq(barrier.state, BARRIER_CLOSED);
-    cr_expect_not(barrier_may_pass(&barrier, true, 1));
-    cr_expect(barrier_may_pass(&barrier, true, 0));
-    cr_expect_not(barrier_may_pass(&barrier, false, 1), "it is in flight");
-    cr_expect(barrier_may_pass(&barrier, false, 0));
-    cr_expect_eq(barrier.state, BARRIER_OPEN);
-    cr_expect(barrier_may_pass(&barrier, false, 5));
-}
-
-Test(barrier, barrier_commands_go_one_by_one)
-{
-    struct barrier barrier = {0};
-    cr_expect(barrier_may_pass(&barrier, true, 0));
-    cr_expect_not(barrier_may_pass(&barrier, true, 1));
-    cr_expect(barrier_may_pass(&barrier, true, 0));
+    struct fixture *f = setup();
+    cr_expect_not(fence_has_redirected(&f->table, SLOT, FENCE_NONE));
+    cr_expect_eq(redirect(f, FENCE_KEY, FENCE_NONE, KEY_A, NODE_M, 1), FENCE_PASS);
+    cr_expect_not(fence_has_redirected(&f->table, SLOT, FENCE_KEY), "it is out itself");
+    cr_expect(fence_has_redirected(&f->table, SLOT, FENCE_NONE), "for another leg");
+    cr_expect_eq(redirect(f, FENCE_KEY, FENCE_NONE, KEY_B, NODE_M, 2), FENCE_PASS);
+    cr_expect(fence_has_redirected(&f->table, SLOT, FENCE_KEY), "another is out");
+    fence_table_fini(&f->table);
 }
