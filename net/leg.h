@@ -22,9 +22,8 @@ enum leg_flag {
     LEG_HELD_SLOT = 1u << 2, /* holds a fence of its slot */
     LEG_HELD_KEY = 1u << 3,  /* holds a fence of its key */
     LEG_ASKING = 1u << 4,    /* goes to the node that ASK named, behind ASKING */
-    LEG_HANDSHAKE = 1u << 5, /* belongs to the link itself */
-    LEG_PAUSED = 1u << 7,    /* holds its fence paused: it waits for the time to be sent again, or for its children */
-    LEG_CHILD = 1u << 6,     /* one key of a leg that was divided (shard/subsplit.h); origin is that */
+    LEG_CHILD = 1u << 5,     /* one key of a leg that was divided (shard/subsplit.h); origin is that */
+    LEG_PAUSED = 1u << 6,    /* holds its fence paused: it waits for the time to be sent again, or for its children */
 };
 
 struct leg {

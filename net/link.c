@@ -20,14 +20,24 @@ static void drop_assembly(struct core *core, struct link *link)
     link->assembly_status = STATUS_OK;
 }
 
+/* A server from before HELLO says that it does not know it, and speaks RESP2. */
+static bool is_refusal(const struct link *link, const struct reply *reply)
+{
+    static const char unknown[] = "-ERR unknown command";
+    if (reply->bytes[0] != '-')
+        return false;
+    return link->protocol != 2 || reply->length < sizeof(unknown) || memcmp(reply->bytes, unknown, sizeof(unknown) - 1) != 0;
+}
+
+/* The handshake has no legs, so that a link can be had however many there are: its replies are those before any other. */
 static void handshake_reply(struct core *core, struct link *link, const struct reply *reply)
 {
-    if (reply->bytes[0] == '-') {
+    if (is_refusal(link, reply)) {
         core_log(core, LOG_WARNING, "link_handshake_refused", "node=%u protocol=%u", link->node_key, link->protocol);
         conn_close(core, &link->conn, CLOSE_HANDSHAKE);
         return;
     }
-    ZG_CHECK(link->handshake_left > 0);
+    link->seq_answered++;
     if (--link->handshake_left == 0) {
         link->state = LINK_READY;
         link_pool_ready(link);
@@ -61,6 +71,11 @@ static void deliver(struct net *net, struct link *link, const uint8_t *bytes, ui
     struct core *core = net->core;
     if (link->scan.type == '>')
         return; /* a push is no reply to a leg; nothing of this version subscribes */
+    struct reply reply = {.bytes = bytes, .length = length, .block = block};
+    if (__builtin_expect(link->handshake_left > 0, 0)) {
+        handshake_reply(core, link, &reply);
+        return;
+    }
     struct leg *oldest = link->fifo.head;
     if (oldest != NULL && oldest->action == LEG_RUN && (bytes[0] != '-' || !net->ops->divide_run(net, link))) {
         deliver_run(net, link, bytes, length, block, 1);
@@ -76,16 +91,11 @@ static void deliver(struct net *net, struct link *link, const uint8_t *bytes, ui
         __builtin_prefetch(link->fifo.head);
         __builtin_prefetch((const char *)link->fifo.head - sizeof(struct leg));
     }
-    struct reply reply = {.bytes = bytes, .length = length, .block = block};
     link->seq_answered++;
-    if (__builtin_expect((leg->flags & LEG_HANDSHAKE) != 0, 0)) {
+    if (__builtin_expect(leg->action == LEG_DISCARD, 0))
         free_plain_leg(net, leg);
-        handshake_reply(core, link, &reply);
-    } else if (__builtin_expect(leg->action == LEG_DISCARD, 0)) {
-        free_plain_leg(net, leg);
-    } else {
+    else
         net->ops->leg_reply(net, link, leg, &reply);
-    }
 }
 
 /* A reply whose bytes were not kept: its leg gets the reason. */
@@ -138,7 +148,7 @@ static bool is_assembling(const struct link *link)
 static bool is_plain_run_reply(const struct link *link, uint8_t first)
 {
     const struct leg *oldest = link->fifo.head;
-    return oldest != NULL && oldest->action == LEG_RUN && first != '-' && link->scan.type != '>' && !is_assembling(link);
+    return oldest != NULL && oldest->action == LEG_RUN && first != '-' && link->scan.type != '>' && link->handshake_left == 0 && !is_assembling(link);
 }
 
 static void on_data(struct core *core, struct conn *conn, struct block *block, const uint8_t *bytes, uint32_t length)
@@ -233,7 +243,7 @@ static void on_closing(struct core *core, struct conn *conn)
     net->ops->divide_runs(net, link);
     struct leg *leg;
     while ((leg = leg_list_pop(&link->fifo)) != NULL) {
-        if ((leg->flags & LEG_HANDSHAKE) != 0 || leg->action == LEG_DISCARD)
+        if (leg->action == LEG_DISCARD)
             free_plain_leg(net, leg);
         else
             net->ops->leg_lost(net, link, leg, was_open);
@@ -256,20 +266,6 @@ static const struct conn_ops link_ops = {
     .on_closing = on_closing,
     .on_released = on_released,
 };
-
-static bool queue_handshake(struct net *net, struct link *link, const uint8_t *handshake, uint32_t bytes, uint16_t count)
-{
-    for (uint16_t i = 0; i < count; i++) {
-        struct leg *leg = net_own_leg(net);
-        if (leg == NULL)
-            return false;
-        leg->flags = LEG_HANDSHAKE;
-        leg_list_push(&link->fifo, leg);
-    }
-    link->handshake_left = count;
-    link->seq_sent = count;
-    return bytes == 0 || send_queue_append(net->core, &link->conn.out, handshake, bytes) == STATUS_OK;
-}
 
 struct link *link_open(struct net *net, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, const uint8_t *handshake,
     uint32_t handshake_bytes, uint16_t handshake_count, enum status *status)
@@ -296,7 +292,9 @@ struct link *link_open(struct net *net, const struct sockaddr *address, socklen_
     link->address_bytes = address_bytes;
     metric_add(core->metrics, METRIC_link_connects_total, 1);
     metric_set(core->metrics, METRIC_links, net->links.live_count);
-    if (!queue_handshake(net, link, handshake, handshake_bytes, handshake_count)) {
+    link->handshake_left = handshake_count;
+    link->seq_sent = handshake_count;
+    if (handshake_bytes > 0 && send_queue_append(core, &link->conn.out, handshake, handshake_bytes) != STATUS_OK) {
         *status = STATUS_NO_MEMORY;
         conn_close(core, &link->conn, CLOSE_NO_MEMORY);
         return NULL;

@@ -65,17 +65,20 @@ static struct link_slot *find_slot(struct link_pool *pool, uint64_t name, bool c
     return NULL;
 }
 
-/* HELLO for both protocols: so a link's first reply is known, and what a server sends unasked (too many clients) is never taken for a command's. */
+/* One command, whose reply says that the link can be used: so what a server sends unasked (too many clients) is never taken for a command's reply. AUTH in RESP2, for servers from before HELLO. */
 static void make_handshake(struct link_pool *pool, uint8_t protocol)
 {
     const struct config_backend *backend = pool->backend;
     struct resp_writer writer;
     resp_writer_init(&writer, 2);
     bool has_password = backend->password[0] != '\0';
+    bool says_hello = protocol == 3 || !has_password;
     uint32_t index = protocol - 2u;
-    resp_write_array(&writer, has_password ? 5 : 2);
-    resp_write_text(&writer, "HELLO");
-    resp_write_text(&writer, protocol == 3 ? "3" : "2");
+    resp_write_array(&writer, (says_hello ? 2u : 0u) + (has_password ? 3u : 0u));
+    if (says_hello) {
+        resp_write_text(&writer, "HELLO");
+        resp_write_text(&writer, protocol == 3 ? "3" : "2");
+    }
     if (has_password) {
         resp_write_text(&writer, "AUTH");
         resp_write_text(&writer, backend->user[0] != '\0' ? backend->user : "default");

@@ -29,8 +29,10 @@ list)
     ;;
 -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0" ;;
 *)
-    if ! benchmarks | grep -qxF -- "$name"; then
-        echo "bench: no benchmark '$name'; there are: $(benchmarks | tr '\n' ' ')" >&2
+    # Not by a pipe into grep -q, which ends before the writer has: with pipefail that is a failure, now and then.
+    names=" $(benchmarks | tr '\n' ' ')"
+    if [[ $names != *" $name "* ]]; then
+        echo "bench: no benchmark '$name'; there are:$names" >&2
         exit 2
     fi
     "$root/scripts/setup.sh" run test

@@ -24,7 +24,7 @@ static void begin_loss(struct dispatcher *dispatcher, const struct link *link)
     memset(lost->write_behind, 0, sizeof(lost->write_behind));
     uint32_t behind = link->fifo.count;
     for (const struct leg *leg = link->fifo.head; leg != NULL; leg = leg->next) {
-        if (leg->action == LEG_FORWARD && (leg->flags & (LEG_READONLY | LEG_HANDSHAKE)) == 0)
+        if (leg->action == LEG_FORWARD && (leg->flags & LEG_READONLY) == 0)
             lost->write_behind[leg->slot] = behind;
         behind -= leg_replies(leg);
     }

@@ -220,7 +220,7 @@ def test_start_with_a_node_that_knows_neither_hello_nor_command(make_fake, make_
             return b"-ERR unknown subcommand\r\n"
         return b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n%s" % (backend.port, bulk(b"a" * 40))
 
-    backend = make_fake(answer, hello=None, command_delay=0.2)
+    backend = make_fake(answer, hello=b"-ERR unknown command `HELLO`, with args beginning with: \r\n", command_delay=0.2)
     gateway = make_gateway(None, cores=1, extra=["--cluster", "127.0.0.1:%d" % backend.port])
     with gateway.raw() as raw:
         assert raw.command("GET", "k") == b"k"

@@ -143,8 +143,9 @@ Test(link, legs_wait_behind_the_handshake)
         {3, "", "pw", "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n"},
         {3, "joe", "p w", "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$3\r\njoe\r\n$3\r\np w\r\n"},
         {2, "", "", PEER_HELLO_2},
-        {2, "", "pw", "*5\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n"},
-        {2, "joe", "pw", "*5\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$4\r\nAUTH\r\n$3\r\njoe\r\n$2\r\npw\r\n"},
+        {2, "", "pw", "*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n"},
+        {2, "joe", "pw", "*3\r\n$4\r\nAUTH\r\n$3\r\njoe\r\n$2\r\npw\r\n"},
+        {2, "", "", PEER_HELLO_2}, /* a server from before HELLO */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct net_fixture *fixture = net_fixture_create();
@@ -161,7 +162,7 @@ Test(link, legs_wait_behind_the_handshake)
         (void)snprintf(expected, sizeof(expected), "%sGET\r\n", rows[i].handshake);
         peer_expect(&backend, expected);
         cr_expect_eq(link->state, LINK_HANDSHAKE);
-        peer_send(&backend, rows[i].protocol == 3 ? "%1\r\n$5\r\nproto\r\n:3\r\n" : PEER_HELLO_2_REPLY);
+        peer_send(&backend, rows[i].protocol == 3 ? "%1\r\n$5\r\nproto\r\n:3\r\n" : i == sizeof(rows) / sizeof(rows[0]) - 1 ? "-ERR unknown command `HELLO`, with args beginning with: `2`, \r\n" : PEER_HELLO_2_REPLY);
         cr_assert(core_fixture_run(&fixture->base, is_ready, link));
         cr_expect_eq(fixture->replies_count, 0, "the handshake's reply is nobody's");
         peer_send(&backend, "$-1\r\n");
@@ -182,7 +183,7 @@ Test(link, refused_handshake_closes_the_link_and_its_legs_are_lost)
         struct listening listening;
         (void)net_fixture_open(fixture);
         listening_open(&listening);
-        struct link *link = get_link(fixture, &listening, (uint8_t)(2 + i % 2));
+        struct link *link = get_link(fixture, &listening, (uint8_t)(3 - i % 2));
         put_leg(fixture, link, 1, "GET\r\n", LEG_FORWARD);
         put_leg(fixture, link, 2, "GET\r\n", LEG_FORWARD);
         await_backend(fixture, &listening);
