@@ -3,6 +3,7 @@
 Replies: simple string -> Status (a str), error -> Error (a str, returned, never raised), integer -> int, bulk string -> bytes, null -> None,
 array -> list, map -> dict, set -> Set (a list), double -> float, boolean -> bool, verbatim -> bytes, push -> Push (a list).
 """
+import binascii
 import socket
 
 
@@ -221,10 +222,4 @@ def key_slot(key):
         end = key.find(b"}", start + 1)
         if end > start + 1:
             key = key[start + 1 : end]
-    crc = 0
-    for byte in key:
-        crc ^= byte << 8
-        for _ in range(8):
-            crc = (crc << 1) ^ 0x1021 if crc & 0x8000 else crc << 1
-        crc &= 0xFFFF
-    return crc % 16384
+    return binascii.crc_hqx(key, 0) % 16384
