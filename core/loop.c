@@ -121,6 +121,11 @@ enum status core_open(struct core *core, uint32_t id, const struct config *confi
     core->metrics = alloc_zeroed(sizeof(*core->metrics));
     shared->peers[id].metrics = core->metrics;
     core->uses_eventfd = config->cores.doorbell == DOORBELL_EVENTFD;
+    /* Without the kernel's minimum wait nothing would end the wait for a batch in time. */
+    if (is_data_core && core->ring.features.min_wait) {
+        core->wait_completions = config->cores.wait_completions;
+        core->wait_ns = config->cores.wait_ns;
+    }
     core->mailbox = mailbox_of(shared->mailboxes, id);
     mailbox_attach(core->mailbox, core->arena, ring_doorbell, core);
     read_clock(core);

@@ -295,6 +295,23 @@ Test(loop, each_feature_of_the_ring_can_be_off)
     }
 }
 
+Test(loop, wait_for_a_batch_is_as_configured_and_none_where_the_kernel_cannot_end_it)
+{
+    for (int allowed = 0; allowed < 2; allowed++) {
+        struct core_fixture fixture;
+        core_fixture_init(&fixture, 1);
+        fixture.config->ring.min_wait = allowed != 0;
+        fixture.config->cores.wait_completions = 32;
+        fixture.config->cores.wait_ns = 300000;
+        core_fixture_open(&fixture);
+        bool waits = fixture.core.ring.features.min_wait;
+        cr_expect(allowed != 0 || !waits);
+        cr_expect_eq(fixture.core.wait_completions, waits ? 32 : 0);
+        cr_expect_eq(fixture.core.wait_ns, waits ? 300000 : 0);
+        core_fixture_close(&fixture);
+    }
+}
+
 Test(loop, core_without_memory_for_its_buffers_says_so)
 {
     struct core_fixture fixture;
