@@ -8,44 +8,11 @@ after all have left is printed as well: pools keep their chunks for the next cli
 Exit status: 0 a connection costs at most LIMIT bytes, 1 it costs more.
 """
 import argparse
-import resource
-import subprocess
 import sys
 import time
 
-from lib_servers import FAIL, PASS, Bench, cpu_ns, eventually, info, machine, memory_bytes, program
+from lib_servers import FAIL, PASS, Bench, IdleClients, connected, cpu_ns, eventually, machine, memory_bytes
 from lib_stats import print_table
-
-PER_PROCESS = 9000  # below the 18,000 that a process may open with a limit of 20,000 files, and so that both data cores are dialled by several addresses
-
-
-class Wave:
-    """Many connections, held by several processes with an address each."""
-
-    def __init__(self, port, connections):
-        self.connections = connections
-        self.processes = []
-        number = 0
-        while connections > 0:
-            count = min(connections, PER_PROCESS)
-            number += 1
-            self.processes.append(subprocess.Popen([program("bench/idle_clients"), str(port), "127.0.1.%d" % number, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            connections -= count
-
-    def wait_ready(self):
-        for process in self.processes:
-            line = process.stdout.readline()
-            assert line == "ready\n", "a loader ended with %s" % process.wait()
-
-    def leave(self):
-        for process in self.processes:
-            process.stdin.close()
-            process.wait()
-
-
-def connected(port):
-    """Without the one that asks."""
-    return int(info(port, "clients")["connected_clients"]) - 1
 
 
 def stage(rows, name, gateway, seconds):
@@ -67,8 +34,6 @@ def main():
     parser.add_argument("--cores", type=int, default=2)
     arguments = parser.parse_args()
     seconds = 2 if arguments.short else 10
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     with Bench() as bench:
         redis = bench.redis()
@@ -77,7 +42,7 @@ def main():
         stage(rows, "at start", gateway, seconds)
 
         def hold(name, connections):
-            wave = Wave(gateway.port, connections)
+            wave = IdleClients(gateway.port, connections)
             wave.wait_ready()
             row = stage(rows, name, gateway, seconds)
             assert row[1] == connections, "%d of %d connections are there" % (row[1], connections)

@@ -2,6 +2,8 @@
 import csv
 import io
 import os
+import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -11,10 +13,9 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 
+from lib_judge import FAIL, INCONCLUSIVE, PASS  # noqa: E402,F401
 from resp import Raw, encode, parse_info  # noqa: E402,F401
 from servers import Cluster, Process, Standalone, eventually, free_port  # noqa: E402,F401
-
-PASS, FAIL, INCONCLUSIVE = 0, 1, 2
 
 
 def program(name):
@@ -32,6 +33,9 @@ class Bench:
         self.servers = []
 
     def __enter__(self):
+        # Whoever holds many connections inherits it.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         # A frozen copy: a build that goes on meanwhile must not change what is measured.
         self.gateway_program = shutil.copy(program("zgateway"), self.path("zgateway.program"))
         return self
@@ -40,6 +44,24 @@ class Bench:
         for server in reversed(self.servers):
             server.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def has_option(self, section, key):
+        """Whether the gateway knows an option: a benchmark may be run on one that is older than itself."""
+        result = subprocess.run([self.gateway_program, "--print-config"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
+        found = re.search(r"^%s:$(.*?)(^\S|\Z)" % re.escape(section), re.sub(r"^#.*\n", "", result.stdout, flags=re.M), re.M | re.S)
+        return found is not None and re.search(r"^ +%s:" % re.escape(key), found.group(1), re.M) is not None
+
+    def wait_options(self, wait):
+        """--set values for a way of waiting for batches. wait: "default"; "off"; "auto"; or (completions, microseconds), fixed. None where the gateway has no such way."""
+        has_mode = self.has_option("cores", "wait_mode")
+        if wait == "default":
+            return []
+        if wait == "auto":
+            return ["cores.wait_mode=auto"] if has_mode else None
+        if wait == "off":
+            return ["cores.wait_mode=off"] if has_mode else ["cores.wait_completions=0", "cores.wait=0us"]
+        completions, microseconds = wait
+        return (["cores.wait_mode=fixed"] if has_mode else []) + ["cores.wait_completions=%d" % completions, "cores.wait=%dus" % microseconds]
 
     def path(self, name):
         return os.path.join(self.directory, name)
@@ -79,6 +101,39 @@ class Bench:
         process = self.start(name, args, port, env=env)
         eventually(lambda: info(port).get("loading") == "0", 15, process.log)
         return process
+
+
+class IdleClients:
+    """Many connections that have asked once and then say nothing, held by several processes with an address each."""
+
+    # Below the 18,000 that a process may open with a limit of 20,000 files, and so that several data cores are dialled by several addresses.
+    PER_PROCESS = 9000
+
+    def __init__(self, port, connections):
+        self.connections = connections
+        self.processes = []
+        number = 0
+        while connections > 0:
+            count = min(connections, self.PER_PROCESS)
+            number += 1
+            self.processes.append(subprocess.Popen([program("bench/idle_clients"), str(port), "127.0.1.%d" % number, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            connections -= count
+
+    def wait_ready(self):
+        for process in self.processes:
+            line = process.stdout.readline()
+            assert line == "ready\n", "a loader ended with %s" % process.wait()
+
+    def leave(self):
+        for process in self.processes:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
+
+
+def connected(port):
+    """Clients, without the one that asks."""
+    return int(info(port, "clients")["connected_clients"]) - 1
 
 
 def answers(port):
