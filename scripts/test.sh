@@ -2,7 +2,8 @@
 # Builds zgateway and runs all of its tests; prints minutes a stage, and a table with their sum.
 #
 #   scripts/test.sh              everything that fits into a quarter of an hour on two CPUs
-#   scripts/test.sh --full       the long form: all integration tests under both sanitizers too, two minutes a fuzz target
+#   scripts/test.sh --full       the long form: all integration tests under both sanitizers too, half an hour of order under chaos, fifty
+#                                reshards and failovers under load (docs/testing.md), two minutes a fuzz target; several hours
 #   scripts/test.sh STAGE...     only these stages: build unit integration clients asan tsan fuzz
 #
 # Environment: ZG_SEED (order of the integration tests; default random, printed), ZG_BUILDS (where the build directories go; default the
@@ -21,7 +22,7 @@ for arg in "$@"; do
     case "$arg" in
     --full) full=true ;;
     build | unit | integration | clients | asan | tsan | fuzz) stages+=("$arg") ;;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
 done
 [ ${#stages[@]} -gt 0 ] || stages=(build unit integration clients asan tsan fuzz)
@@ -30,7 +31,7 @@ stage_minutes=10
 smoke=(-m smoke)
 if $full; then
     fuzz_seconds=120
-    stage_minutes=120
+    stage_minutes=180
     smoke=()
     export ZG_FULL=1
 fi
