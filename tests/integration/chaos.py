@@ -18,6 +18,11 @@ class Violation(AssertionError):
     pass
 
 
+def may_be_done(reply):
+    """Whether a write with this reply is done, or may be done later. The other errors say that it has not been done, and never will."""
+    return not isinstance(reply, Error) or reply.startswith("TIMEOUT ")
+
+
 class State:
     """What the clients must know of what is done to the backends. era: odd while acknowledged writes may be lost (replication is asynchronous)."""
 
@@ -54,7 +59,7 @@ class Counter:
             self.era = era
 
     def incremented(self, reply):
-        self.high += 1
+        self.high += may_be_done(reply)
         if not isinstance(reply, Error):
             self.see(reply, self.low + 1, "INCR")
 
@@ -82,7 +87,8 @@ class Text:
     def wrote(self, value, reply):
         self.written.add(value)
         if isinstance(reply, Error):
-            self.possible[value] = True
+            if may_be_done(reply):
+                self.possible[value] = True
         elif reply != "OK":
             raise Violation("SET %s: %r" % (self.key, reply))
         else:

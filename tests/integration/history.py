@@ -181,7 +181,7 @@ class Directly:
 class Recording:
     """Several recorders on the same keys, from start() to stop(); verify() judges what they saw."""
 
-    def __init__(self, keys, seed, pause=0.02):
+    def __init__(self, keys, seed, pause=0.01):
         self.keys = keys
         self.seed = seed
         self.pause = pause

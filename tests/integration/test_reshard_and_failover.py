@@ -144,6 +144,17 @@ class Field:
         assert len(self.slots_of(target)) == len(by_port[target]) + SLOTS
         probes.stop("%d slots resharded in %.1f s" % (SLOTS, time.monotonic() - begin))
 
+    def disturb(self):
+        """Links are killed in the midst of what they carry, and a primary stands still for a moment."""
+        for _ in range(5):
+            for port in self.cluster.ports:
+                self.cluster.ask(port, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            time.sleep(0.1)
+        primary = self.draw.choice(self.primaries())
+        self.cluster.signal(primary, signal.SIGSTOP)
+        time.sleep(0.4)
+        self.cluster.signal(primary, signal.SIGCONT)
+
     def fail_over(self):
         """CLUSTER FAILOVER: the replica takes over when it has everything."""
         primary = self.draw.choice(self.primaries())
@@ -200,6 +211,7 @@ def test_reshard_and_failover_under_load(own_cluster, make_gateway, prefix):
     def planned():
         field.settle()
         field.reshard()
+        field.disturb()
         field.settle()
         field.fail_over()
         field.settle()
