@@ -126,7 +126,7 @@ static void assemble(struct core *core, struct link *link, const uint8_t *bytes,
         struct block *larger = arena_get(core->arena, (uint32_t)wanted);
         if (larger == NULL) {
             drop_assembly(core, link);
-            link->assembly_status = STATUS_NO_MEMORY;
+            link->assembly_status = STATUS_REPLY_DROPPED;
             return;
         }
         if (have > 0)

@@ -33,7 +33,7 @@ static void reply_to_home(struct dispatcher *dispatcher, const struct leg *leg, 
     if (status == STATUS_OK && block == NULL) {
         copy = arena_get(core->arena, reply->length);
         if (copy == NULL) {
-            status = STATUS_NO_MEMORY;
+            status = STATUS_REPLY_DROPPED; /* not OVERLOAD: that would say that nothing was done */
         } else {
             memcpy(copy->data, reply->bytes, reply->length);
             block = copy;

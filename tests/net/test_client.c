@@ -298,7 +298,7 @@ Test(client, failed_leg_is_answered_with_its_status)
     struct net_fixture *fixture = net_fixture_create();
     struct net *net = net_fixture_open(fixture);
     (void)net_fixture_connect(fixture, &peer);
-    static const enum status statuses[] = {STATUS_FULL, STATUS_NO_MEMORY, STATUS_LINK_LOST, STATUS_NO_NODE, STATUS_NOT_READY, STATUS_CROSSSLOT, STATUS_TOO_LARGE, STATUS_DRAINING};
+    static const enum status statuses[] = {STATUS_FULL, STATUS_NO_MEMORY, STATUS_LINK_LOST, STATUS_REPLY_DROPPED, STATUS_NO_NODE, STATUS_NOT_READY, STATUS_CROSSSLOT, STATUS_TOO_LARGE, STATUS_DRAINING};
     for (uint32_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         char expected[256];
         peer_send(&peer, GET("a"));

@@ -162,7 +162,8 @@ Test(link, legs_wait_behind_the_handshake)
         (void)snprintf(expected, sizeof(expected), "%sGET\r\n", rows[i].handshake);
         peer_expect(&backend, expected);
         cr_expect_eq(link->state, LINK_HANDSHAKE);
-        peer_send(&backend, rows[i].protocol == 3 ? "%1\r\n$5\r\nproto\r\n:3\r\n" : i == sizeof(rows) / sizeof(rows[0]) - 1 ? "-ERR unknown command `HELLO`, with args beginning with: `2`, \r\n" : PEER_HELLO_2_REPLY);
+        peer_send(&backend, rows[i].protocol == 3 ? "%1\r\n$5\r\nproto\r\n:3\r\n" : i == sizeof(rows) / sizeof(rows[0]) - 1 ? "-ERR unknown command `HELLO`, with args beginning with: `2`, \r\n"
+                                                                                                                            : PEER_HELLO_2_REPLY);
         cr_assert(core_fixture_run(&fixture->base, is_ready, link));
         cr_expect_eq(fixture->replies_count, 0, "the handshake's reply is nobody's");
         peer_send(&backend, "$-1\r\n");
@@ -345,7 +346,7 @@ Test(link, reply_without_memory_is_skipped_and_its_leg_told)
         net_fixture_settle(fixture);
     }
     peer_send(&backend, "+next\r\n");
-    expect_replies(fixture, 2, "1:-OVERLOAD the gateway is at its memory limit, try again\r\n2:+next\r\n");
+    expect_replies(fixture, 2, "1:-TIMEOUT the gateway has no memory for the reply; a write may have been applied\r\n2:+next\r\n");
     close(listening.fd);
     net_fixture_destroy(&fixture);
 }
