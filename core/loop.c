@@ -21,7 +21,7 @@
 enum {
     MESSAGES_PER_ITERATION = 1024,
     TASK_ROUNDS_MAX = 64,           /* run-queue entries per iteration are bounded: 64 rounds of what was queued when a round began */
-    SLEEP_MAX_NS = 100 * 1000 * 1000,
+    SLEEP_MAX_NS = 300 * 1000 * 1000, /* longer than the ticks of an idle core, which would otherwise be woken twice */
     REALTIME_REFRESH_NS = 1000 * 1000 * 1000,
     SPIN_MIN_NS = 2 * 1000,
 };

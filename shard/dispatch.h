@@ -109,7 +109,7 @@ void dispatcher_message(struct dispatcher *dispatcher, uint32_t from, const stru
 /* Flush hook, before net_flush: waiters that got credits, then batches to their links. */
 void dispatcher_flush(struct dispatcher *dispatcher);
 
-/* Timers of the worker: every 10 ms; every second. */
+/* Timers of the worker: every 10 ms, more seldom while no leg is anywhere; about every second. */
 void dispatcher_tick(struct dispatcher *dispatcher);
 void dispatcher_tick_slow(struct dispatcher *dispatcher);
 

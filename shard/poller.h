@@ -59,5 +59,5 @@ void poller_fini(struct poller *poller);
 /* A data core asks for a fresh view; `moved` may be NULL. */
 void poller_refresh(struct poller *poller, const struct msg_refresh *moved);
 
-/* Every 10 ms. */
+/* Every 20 ms, and when a poll is due; else more seldom while it is idle and no request passes. */
 void poller_tick(struct poller *poller);

@@ -11,7 +11,8 @@
 
 #include "core/alloc.h"
 
-enum { TICK_MS = 20, TICK_SLOW_MS = 1000 };
+/* QUIET and SLOW are steps of timer_aligned_ms. */
+enum { TICK_MS = 20, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024 };
 
 static struct housekeeper *housekeeper_of(const struct core *core)
 {
@@ -74,6 +75,8 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
         struct msg_refresh body;
         memcpy(&body, msg->body, sizeof(body));
         poller_refresh(&housekeeper->poller, &body);
+        if (housekeeper->is_quiet)
+            timer_set(&housekeeper->core.wheel, &housekeeper->tick, housekeeper->core.now_ms);
     } else {
         ZG_UNREACHABLE();
     }
@@ -109,10 +112,13 @@ static const struct core_hooks hooks = {
 
 /* ---- timers ---- */
 
-static void drain_logs(struct housekeeper *housekeeper)
+/* Bytes written. */
+static uint64_t drain_logs(struct housekeeper *housekeeper)
 {
+    uint64_t drained_bytes = 0;
     for (uint32_t i = 0; i < housekeeper->process->shared.cores_count; i++)
-        (void)log_ring_drain(housekeeper->logs[i], housekeeper->log_fd);
+        drained_bytes += log_ring_drain(housekeeper->logs[i], housekeeper->log_fd);
+    return drained_bytes;
 }
 
 static void look_for_signals(struct housekeeper *housekeeper)
@@ -142,6 +148,25 @@ static void drain(struct housekeeper *housekeeper)
     }
 }
 
+/* Nothing under way that a tick would move on, and no traffic either: then a signal, a due poll and log lines may wait a little longer, and an idle process uses next to no CPU. */
+static bool is_quiet(const struct housekeeper *housekeeper)
+{
+    const struct process *process = housekeeper->process;
+    for (uint32_t i = 0; i < process->shared.data_cores; i++)
+        if (housekeeper->unsent_epochs[i] != 0)
+            return false;
+    return !housekeeper->is_draining && housekeeper->poller.state == POLLER_IDLE && atomic_load_explicit(&process->ops_per_second, memory_order_relaxed) == 0;
+}
+
+static uint64_t next_tick_ms(const struct housekeeper *housekeeper)
+{
+    uint64_t now_ms = housekeeper->core.now_ms, poll_ms = housekeeper->poller.next_ms;
+    uint64_t quiet_ms = timer_aligned_ms(now_ms, TICK_QUIET_MS), soon_ms = now_ms + TICK_MS;
+    if (!housekeeper->is_quiet || poll_ms <= soon_ms)
+        return soon_ms;
+    return poll_ms < quiet_ms ? poll_ms : quiet_ms;
+}
+
 static void on_tick(struct timer *timer, void *context)
 {
     struct housekeeper *housekeeper = context;
@@ -152,21 +177,24 @@ static void on_tick(struct timer *timer, void *context)
         drain(housekeeper);
     else
         poller_tick(&housekeeper->poller);
-    drain_logs(housekeeper);
-    timer_set(&core->wheel, timer, core->now_ms + TICK_MS);
+    housekeeper->is_quiet = drain_logs(housekeeper) == 0 && is_quiet(housekeeper);
+    timer_set(&core->wheel, timer, next_tick_ms(housekeeper));
 }
 
 static void on_tick_slow(struct timer *timer, void *context)
 {
     struct housekeeper *housekeeper = context;
     struct process *process = housekeeper->process;
-    uint64_t requests = 0;
+    uint64_t requests = 0, now_ms = housekeeper->core.now_ms;
     for (uint32_t i = 0; i < process->shared.data_cores; i++)
         requests += metric_read(process->shared.peers[i].metrics, METRIC_requests_total);
-    atomic_store_explicit(&process->ops_per_second, requests - housekeeper->requests_before, memory_order_relaxed);
+    uint64_t passed_ms = now_ms > housekeeper->figures_ms ? now_ms - housekeeper->figures_ms : 1;
+    /* Rounded up: one request is traffic. */
+    atomic_store_explicit(&process->ops_per_second, ((requests - housekeeper->requests_before) * 1000 + passed_ms - 1) / passed_ms, memory_order_relaxed);
     housekeeper->requests_before = requests;
+    housekeeper->figures_ms = now_ms;
     (void)arena_trim(housekeeper->core.arena);
-    timer_set(&housekeeper->core.wheel, timer, housekeeper->core.now_ms + TICK_SLOW_MS);
+    timer_set(&housekeeper->core.wheel, timer, timer_aligned_ms(now_ms, TICK_SLOW_MS));
 }
 
 /* ---- life ---- */
@@ -208,13 +236,14 @@ void housekeeper_run(struct housekeeper *housekeeper)
     poller_init(&housekeeper->poller, core, core->net, &housekeeper->process->facts, publish, housekeeper);
     timer_set(&core->wheel, &housekeeper->tick, core->now_ms);
     timer_set(&core->wheel, &housekeeper->tick_slow, core->now_ms + TICK_SLOW_MS);
+    housekeeper->figures_ms = core->now_ms;
     core_run(core);
-    drain_logs(housekeeper);
+    (void)drain_logs(housekeeper);
 }
 
 void housekeeper_release(struct housekeeper *housekeeper)
 {
-    drain_logs(housekeeper);
+    (void)drain_logs(housekeeper);
     poller_fini(&housekeeper->poller);
     snapshot_publisher_fini(&housekeeper->publisher);
     net_close(&housekeeper->core);

@@ -19,8 +19,10 @@ struct housekeeper {
     struct timer tick_slow;
     int signal_fd;
     int log_fd;
-    uint64_t requests_before; /* of the figures: total a second ago */
+    uint64_t requests_before; /* of the figures: total at figures_ms, about a second ago */
+    uint64_t figures_ms;
     bool is_draining;
+    bool is_quiet; /* nothing was under way at the last tick, and the next one is far */
     bool drain_sent[CONFIG_DATA_CORES_MAX];
     char error[256];
 };

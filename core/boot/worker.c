@@ -15,7 +15,8 @@
 #include "net/listener.h"
 #include "shard/local.h"
 
-enum { TICK_BUSY_MS = 10, TICK_IDLE_MS = 100, TICK_SLOW_MS = 1000 };
+/* QUIET and SLOW are steps of timer_aligned_ms. */
+enum { TICK_BUSY_MS = 10, TICK_IDLE_MS = 100, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024 };
 
 static struct worker *worker_of(const struct core *core)
 {
@@ -123,9 +124,20 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
     ZG_UNREACHABLE();
 }
 
+/* The first request after a quiet time needs ticks, for its time-out among others. */
+static void end_quiet(struct worker *worker)
+{
+    worker->is_quiet = false;
+    if (worker->tick.expires_ms > worker->core.now_ms + TICK_IDLE_MS)
+        timer_set(&worker->core.wheel, &worker->tick, worker->core.now_ms + TICK_IDLE_MS);
+}
+
 static void flush(struct core *core)
 {
-    dispatcher_flush(&worker_of(core)->dispatcher);
+    struct worker *worker = worker_of(core);
+    if (worker->is_quiet && !dispatcher_is_idle(&worker->dispatcher))
+        end_quiet(worker);
+    dispatcher_flush(&worker->dispatcher);
     net_flush(core->net);
 }
 
@@ -191,8 +203,8 @@ static void on_tick(struct timer *timer, void *context)
     else
         listeners_retry(net);
     metric_set(core->metrics, METRIC_requests_inflight, net->requests.live_count);
-    bool is_idle = dispatcher_is_idle(&worker->dispatcher) && !net->is_draining;
-    timer_set(&core->wheel, timer, core->now_ms + (is_idle ? TICK_IDLE_MS : TICK_BUSY_MS));
+    worker->is_quiet = dispatcher_is_idle(&worker->dispatcher) && !net->is_draining;
+    timer_set(&core->wheel, timer, worker->is_quiet ? timer_aligned_ms(core->now_ms, TICK_QUIET_MS) : core->now_ms + TICK_BUSY_MS);
 }
 
 static void on_tick_slow(struct timer *timer, void *context)
@@ -203,7 +215,7 @@ static void on_tick_slow(struct timer *timer, void *context)
     (void)arena_trim(core->arena);
     metric_set(core->metrics, METRIC_arena_bytes, arena_bytes_held(core->arena));
     metric_set(core->metrics, METRIC_log_dropped_total, log_ring_dropped(core->log));
-    timer_set(&core->wheel, timer, core->now_ms + TICK_SLOW_MS);
+    timer_set(&core->wheel, timer, timer_aligned_ms(core->now_ms, TICK_SLOW_MS));
 }
 
 /* ---- life ---- */

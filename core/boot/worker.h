@@ -35,6 +35,7 @@ struct worker {
     struct timer tick;
     struct timer tick_slow;
     uint64_t drain_deadline_ms;
+    bool is_quiet;   /* nothing was under way at the last tick, and the next one is far */
     bool is_drained; /* counted in drained_count */
     char error[256];
 };

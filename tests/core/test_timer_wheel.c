@@ -344,3 +344,25 @@ Test(timer_wheel, random_operations_agree_with_a_plain_list)
         cr_assert_gt(fired_total, 100, "the run must have fired timers");
     }
 }
+
+/* What regular timers of an idle core rely on. */
+Test(timer_wheel, timer_at_an_aligned_time_is_reached_without_a_stop_on_the_way)
+{
+    struct rng rng = {.state = 7};
+    for (uint32_t step_ms = WHEEL_SLOTS; step_ms <= 1024; step_ms *= 2) {
+        struct timer_wheel wheel;
+        struct probe probe;
+        uint64_t stops = 0;
+        timer_wheel_init(&wheel, rng_next(&rng) % 1000000);
+        probe_init(&probe, &wheel);
+        for (uint32_t i = 0; i < 4096; i++) {
+            uint64_t due_ms = timer_aligned_ms(wheel.now_ms, step_ms);
+            cr_assert(due_ms > wheel.now_ms && due_ms <= wheel.now_ms + step_ms && due_ms % step_ms == 0);
+            timer_set(&wheel, &probe.timer, due_ms);
+            for (uint32_t fired = probe.fired_count; probe.fired_count == fired; stops++)
+                (void)timer_wheel_advance(&wheel, timer_wheel_next_ms(&wheel));
+            cr_assert_eq(wheel.now_ms, due_ms);
+        }
+        cr_expect_eq(stops, 4096, "step %u: %llu stops", step_ms, (unsigned long long)stops);
+    }
+}
