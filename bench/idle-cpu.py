@@ -73,7 +73,7 @@ def main():
             clients.wait_ready()
             eventually(lambda: connected(gateway.port) == arguments.connections, 30, "not all connections are there")
             time.sleep(QUIET_SECONDS)
-            shares, by_thread = windows(gateway.pid, seconds, count)
+            shares, by_thread = windows(gateway.pid, seconds, count if mode != "spin" else 2)
             assert connected(gateway.port) == arguments.connections, "connections were lost"
             name = "%s, %d data cores" % (mode, cores)
             low, high, _ = median_interval(shares)

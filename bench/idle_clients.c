@@ -1,5 +1,5 @@
 /*
- * Holds many idle connections for bench/idle.py: connects from one source address, lets each do a PING, a SET and a GET, and then waits.
+ * Holds many idle connections for bench/idle.py and bench/idle-cpu.py: connects from one source address, lets each do a PING, a SET and a GET at once, and then waits.
  *
  * Usage: idle_clients PORT SOURCE-ADDRESS CONNECTIONS
  * Prints "ready" once all have been answered, and ends with its standard input.
@@ -25,11 +25,11 @@ static void fail(const char *what)
     exit(1);
 }
 
-static void ask(int fd, const char *command, const char *expected)
+static void ask(int fd, const char *commands, const char *expected)
 {
     char reply[128];
     size_t length = strlen(expected), have = 0;
-    if (write(fd, command, strlen(command)) != (ssize_t)strlen(command))
+    if (write(fd, commands, strlen(commands)) != (ssize_t)strlen(commands))
         fail("write");
     while (have < length) {
         ssize_t got = read(fd, reply + have, length - have);
@@ -75,15 +75,12 @@ int main(int arguments_count, char **arguments)
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
     for (uint32_t i = 0; i < count; i++) {
-        char set[128], get[128], value[32], reply[64];
+        char commands[256], replies[64], value[32];
         int length = snprintf(value, sizeof(value), "%08" PRIu32, i);
-        (void)snprintf(set, sizeof(set), "*3\r\n$3\r\nSET\r\n$13\r\nidle:%s\r\n$%d\r\n%s\r\n", value, length, value);
-        (void)snprintf(get, sizeof(get), "*2\r\n$3\r\nGET\r\n$13\r\nidle:%s\r\n", value);
-        (void)snprintf(reply, sizeof(reply), "$%d\r\n%s\r\n", length, value);
-        int fd = open_client(&from, &to);
-        ask(fd, "*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
-        ask(fd, set, "+OK\r\n");
-        ask(fd, get, reply);
+        (void)snprintf(commands, sizeof(commands), "*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$13\r\nidle:%s\r\n$%d\r\n%s\r\n*2\r\n$3\r\nGET\r\n$13\r\nidle:%s\r\n", value, length,
+            value, value);
+        (void)snprintf(replies, sizeof(replies), "+PONG\r\n+OK\r\n$%d\r\n%s\r\n", length, value);
+        ask(open_client(&from, &to), commands, replies);
     }
     printf("ready\n");
     (void)fflush(stdout);
