@@ -43,6 +43,10 @@ struct config_backend {
     uint64_t connect_timeout_ns;
     uint64_t reconnect_min_ns, reconnect_max_ns; /* jittered exponential backoff of a link */
     uint64_t link_stall_ns;                      /* a link without any progress for so long is closed */
+    uint64_t health_interval_ns;                 /* between checks of a node; 0: none */
+    uint64_t health_timeout_ns;                  /* of a check; 0: the use case's time-out */
+    uint32_t health_failures;                    /* checks in a row that fail before a node is down */
+    uint32_t connect_rate, connect_burst;        /* attempts to connect a second, and at once, of the whole process */
 };
 
 struct config_limits {

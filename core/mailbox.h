@@ -36,6 +36,8 @@ enum msg_kind {
     MSG_SNAPSHOT, /* a new snapshot: CONTROL */
     MSG_ACK,      /* a snapshot has been adopted: CONTROL */
     MSG_REFRESH,  /* please refresh the topology: CONTROL */
+    MSG_HEALTH,   /* a node is down, or back: CONTROL */
+    MSG_DOUBT,    /* a node may be down: please check it: CONTROL */
     MSG_DRAIN,    /* stop accepting, finish, stop: CONTROL */
     MSG_KIND_COUNT
 };

@@ -14,4 +14,6 @@ struct use_case {
     uint64_t max_value_bytes;        /* of one argument */
     uint64_t batch_max_bytes;        /* a batch that reaches it is closed and a new one begun */
     uint32_t batch_max_requests;
+    uint32_t retry_percent; /* repeats, of all requests */
+    uint32_t retry_floor;   /* repeats a second and core besides */
 };

@@ -111,6 +111,12 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
         listener_adopt(core->net, body.fd, body.listener);
         return;
     }
+    case MSG_HEALTH: {
+        struct msg_health body;
+        memcpy(&body, msg->body, sizeof(body));
+        dispatcher_node_health(&worker->dispatcher, body.node_key, body.is_down);
+        return;
+    }
     case MSG_DRAIN:
         begin_drain(worker);
         return;
@@ -118,6 +124,7 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
     case MSG_RETURN:
     case MSG_ACK:
     case MSG_REFRESH:
+    case MSG_DOUBT:
     case MSG_KIND_COUNT:
         break;
     }
