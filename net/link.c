@@ -232,7 +232,7 @@ static void on_closing(struct core *core, struct conn *conn)
     struct link *link = link_of_conn(conn);
     struct net *net = core->net;
     enum close_reason reason = (enum close_reason)conn->close_reason;
-    bool was_open = link->state != LINK_CONNECTING;
+    bool was_open = link->state != LINK_WAITING && link->state != LINK_CONNECTING;
     core_log(core, close_reason_is_error(reason) || link->fifo.count > 0 ? LOG_NOTICE : LOG_INFO, "link_closed", "node=%u protocol=%u reason=\"%s\" legs=%u",
         link->node_key, link->protocol, close_reason_text(reason), link->fifo.count);
     if (reason != CLOSE_IDLE_LINK && reason != CLOSE_DRAIN)
@@ -285,12 +285,11 @@ struct link *link_open(struct net *net, const struct sockaddr *address, socklen_
     conn_init(&link->conn, CONN_LINK, &link_ops, &transport_plain, file);
     link->key = ++net->next_link_key;
     link->protocol = protocol;
-    link->state = LINK_CONNECTING;
+    link->state = LINK_WAITING;
     link->progress_ms = core->now_ms;
     list_init(&link->all);
     memcpy(&link->address, address, address_bytes);
     link->address_bytes = address_bytes;
-    metric_add(core->metrics, METRIC_link_connects_total, 1);
     metric_set(core->metrics, METRIC_links, net->links.live_count);
     link->handshake_left = handshake_count;
     link->seq_sent = handshake_count;
@@ -299,8 +298,20 @@ struct link *link_open(struct net *net, const struct sockaddr *address, socklen_
         conn_close(core, &link->conn, CLOSE_NO_MEMORY);
         return NULL;
     }
-    conn_connect(core, &link->conn, (struct sockaddr *)&link->address, link->address_bytes);
+    if (link_pool_may_connect(net->link_pool))
+        link_connect(net, link);
+    else
+        metric_add(core->metrics, METRIC_link_connect_waits_total, 1);
     return link;
+}
+
+void link_connect(struct net *net, struct link *link)
+{
+    ZG_CHECK(link->state == LINK_WAITING);
+    link->state = LINK_CONNECTING;
+    link->progress_ms = net->core->now_ms;
+    metric_add(net->core->metrics, METRIC_link_connects_total, 1);
+    conn_connect(net->core, &link->conn, (struct sockaddr *)&link->address, link->address_bytes);
 }
 
 void link_enqueue(struct net *net, struct link *link, struct leg_list *legs, struct block *chain)
@@ -321,7 +332,10 @@ void link_enqueue(struct net *net, struct link *link, struct leg_list *legs, str
 void link_check(struct net *net, struct link *link, uint64_t connect_timeout_ms, uint64_t stall_ms)
 {
     uint64_t silent_ms = net->core->now_ms - link->progress_ms;
-    if (link->state == LINK_CONNECTING || link->state == LINK_HANDSHAKE) {
+    if (link->state == LINK_WAITING) {
+        if (silent_ms > connect_timeout_ms)
+            conn_close(net->core, &link->conn, CLOSE_CONNECT_RATE);
+    } else if (link->state == LINK_CONNECTING || link->state == LINK_HANDSHAKE) {
         if (silent_ms > connect_timeout_ms)
             conn_close(net->core, &link->conn, CLOSE_CONNECT_TIMEOUT);
     } else if (link->fifo.count > 0 && silent_ms > stall_ms) {

@@ -1,7 +1,8 @@
 /*
  * A link: one connection to a backend, shared by all callers of this core, of one protocol. Replies are matched to legs by position alone, so a link whose position is in doubt is closed.
  *
- *     CONNECTING ──► HANDSHAKE ──► READY ──► (closing: every leg is answered or taken over) ──► gone
+ *     WAITING ──► CONNECTING ──► HANDSHAKE ──► READY ──► (closing: every leg is answered or taken over) ──► gone
+ *       └─ for its turn, where the core connects as often as it may (net/connect_rate.h)
  *
  * Legs may be put on a link from the start: they wait in its queue behind the handshake.
  */
@@ -16,7 +17,7 @@
 #include "net/leg.h"
 #include "net/resp_scan.h"
 
-enum link_state { LINK_CONNECTING, LINK_HANDSHAKE, LINK_READY, LINK_GONE };
+enum link_state { LINK_WAITING, LINK_CONNECTING, LINK_HANDSHAKE, LINK_READY, LINK_GONE };
 
 struct link {
     struct conn conn;        /* first member */
@@ -39,14 +40,17 @@ struct link {
     socklen_t address_bytes;
 };
 
-/* Opens a link and starts to connect; `handshake` (count commands, may be 0 bytes) is sent first. NULL with *status where the pool is full, the table of descriptors is, or a socket cannot be made. */
+/* Opens a link and starts to connect as soon as it may; `handshake` (count commands, may be 0 bytes) is sent first. NULL with *status where the pool is full, the table of descriptors is, or a socket cannot be made. */
 struct link *link_open(struct net *net, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, const uint8_t *handshake,
     uint32_t handshake_bytes, uint16_t handshake_count, enum status *status);
 
 /* Puts legs (taken) at the end of the FIFO and their bytes (a chain of blocks through `next`, references taken) at the end of the queue. */
 void link_enqueue(struct net *net, struct link *link, struct leg_list *legs, struct block *chain);
 
-/* Called every 100 ms: closes a link that has been connecting or without progress for too long. */
+/* WAITING -> CONNECTING: its turn has come. For the link pool. */
+void link_connect(struct net *net, struct link *link);
+
+/* Called every 100 ms: closes a link that has been waiting for its turn, connecting or without progress for too long. */
 void link_check(struct net *net, struct link *link, uint64_t connect_timeout_ms, uint64_t stall_ms);
 
 static inline struct link *link_of_conn(struct conn *conn)

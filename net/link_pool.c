@@ -103,6 +103,7 @@ void link_pool_init(struct link_pool *pool, struct net *net, const struct config
     pool->slots = alloc_zeroed(slots * sizeof(*pool->slots));
     pool->slots_mask = slots - 1;
     list_init(&pool->links);
+    connect_rate_init(&pool->rate, backend->connect_rate, backend->connect_burst, net->core->shared->cores_count, net->core->now_ms);
     make_handshake(pool, 2);
     make_handshake(pool, 3);
 }
@@ -118,6 +119,15 @@ struct link *link_pool_find(struct link_pool *pool, uint32_t node_key, uint8_t p
 {
     struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), false);
     return slot != NULL ? slot->link : NULL;
+}
+
+void link_pool_retry_now(struct link_pool *pool, uint32_t node_key)
+{
+    for (uint8_t protocol = 2; protocol <= 3; protocol++) {
+        struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), false);
+        if (slot != NULL)
+            slot->retry_ms = 0;
+    }
 }
 
 bool link_pool_is_failing(struct link_pool *pool, uint32_t node_key, uint8_t protocol)
@@ -182,7 +192,8 @@ void link_pool_lost(struct net *net, struct link *link, enum close_reason reason
     slot->link = NULL;
     link->holder = NULL;
     list_remove(&link->all);
-    if (reason == CLOSE_IDLE_LINK || reason == CLOSE_DRAIN)
+    /* That no turn came says nothing about the node. */
+    if (reason == CLOSE_IDLE_LINK || reason == CLOSE_DRAIN || reason == CLOSE_CONNECT_RATE)
         return;
     slot->failures++;
     /* A node that accepts and closes at once becomes ready each time: it is tried no more often than one that refuses. */
@@ -191,8 +202,36 @@ void link_pool_lost(struct net *net, struct link *link, enum close_reason reason
     slot->retry_ms = in_vain > 1 ? net->core->now_ms + backoff_ms(net->link_pool, in_vain - 1) : 0;
 }
 
+bool link_pool_may_connect(struct link_pool *pool)
+{
+    /* Those that wait come first. */
+    bool may = !pool->has_waiting && connect_rate_take(&pool->rate, pool->net->core->now_ms, &pool->net->core->rng);
+    pool->has_waiting = !may;
+    return may;
+}
+
+/* Waiting links connect in their order, as many as may. */
+static void serve_waiting(struct link_pool *pool)
+{
+    struct core *core = pool->net->core;
+    if (!pool->has_waiting)
+        return;
+    pool->has_waiting = false;
+    for (struct list_node *node = pool->links.next; node != &pool->links; node = node->next) {
+        struct link *link = LIST_ENTRY(node, struct link, all);
+        if (link->state != LINK_WAITING)
+            continue;
+        if (!connect_rate_take(&pool->rate, core->now_ms, &core->rng)) {
+            pool->has_waiting = true;
+            return;
+        }
+        link_connect(pool->net, link);
+    }
+}
+
 void link_pool_tick(struct link_pool *pool)
 {
+    serve_waiting(pool);
     uint64_t connect_ms = pool->backend->connect_timeout_ns / 1000000;
     uint64_t stall_ms = pool->backend->link_stall_ns / 1000000;
     for (struct list_node *node = pool->links.next; node != &pool->links;) {
