@@ -57,6 +57,7 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
     for (uint32_t slot = 0; slot < topology->slots_count; slot++)
         adopt_route(dispatcher, (uint16_t)slot, topology);
     dispatcher->topology = topology;
+    node_health_adopt(dispatcher, topology);
     metric_set(core->metrics, METRIC_topology_epoch, topology->epoch);
     /* Ready with the first whole view, and for good: a slot that is lost later is an error of its own. */
     dispatcher->net->session_env.is_ready = dispatcher->net->session_env.is_ready || topology_is_complete(topology);
@@ -84,6 +85,8 @@ void dispatcher_tick(struct dispatcher *dispatcher)
     if (dispatcher->ack_pending)
         acknowledge(dispatcher);
     link_pool_tick(&dispatcher->links);
+    redirect_see_requests(dispatcher);
+    node_health_tick(dispatcher);
     owner_expire(dispatcher);
 }
 

@@ -16,7 +16,9 @@
 #include "net/net.h"
 #include "shard/batch.h"
 #include "shard/fence.h"
+#include "shard/node_health.h"
 #include "shard/recover.h"
+#include "shard/retry_budget.h"
 #include "shard/split.h"
 #include "shard/topology.h"
 
@@ -51,6 +53,13 @@ struct msg_refresh {
     char host[36]; /* what a MOVED named; empty where it does not fit */
 };
 _Static_assert(sizeof(struct msg_refresh) <= 40, "body of a message");
+struct msg_health {
+    uint32_t node_key;
+    bool is_down;
+};
+struct msg_doubt {
+    uint32_t node_key;
+};
 
 /* A node that a redirect named and the topology does not know yet. */
 struct foreign_node {
@@ -89,6 +98,8 @@ struct dispatcher {
     struct lost_link lost;
     struct leg_list retries; /* legs to be sent again later: checked every RETRY_TICK_MS */
     struct timer retry_timer;
+    struct retry_budget budget;
+    struct node_health health;
     uint32_t routes[CLUSTER_SLOTS]; /* node key by slot: the topology's primary, or what MOVED has said since; 0: nobody serves it */
     uint32_t foreign_count;
     struct foreign_node foreign[FOREIGN_NODES_MAX];
@@ -115,6 +126,9 @@ void dispatcher_tick_slow(struct dispatcher *dispatcher);
 
 /* No leg is anywhere on this core. */
 bool dispatcher_is_idle(const struct dispatcher *dispatcher);
+
+/* Message MSG_HEALTH: a node is down, or back. */
+void dispatcher_node_health(struct dispatcher *dispatcher, uint32_t node_key, bool is_down);
 
 /* A new topology, valid until the next one is adopted: adopts and acknowledges it. */
 void adopt_topology(struct dispatcher *dispatcher, const struct topology *topology);

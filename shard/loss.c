@@ -1,5 +1,5 @@
 /*
- * Owns: what becomes of the legs of a lost link: reads are repeated once or twice where no write of their slot was behind them, everything else is answered. Runs on: the owner core.
+ * Owns: what becomes of the legs of a lost link: reads are repeated once or twice where no write of their slot was behind them and the retry budget allows it, everything else is answered. Runs on: the owner core.
  */
 #include <string.h>
 
@@ -46,7 +46,7 @@ void owner_lost(struct net *net, struct link *link, struct leg *leg, bool was_se
     if (dispatcher->lost.key != link->key)
         begin_loss(dispatcher, link);
     bool may_repeat = !was_sent || ((leg->flags & LEG_READONLY) != 0 && !has_write_behind(dispatcher, link, leg));
-    if (!may_repeat || leg->attempts >= LOST_RETRIES_MAX || leg_is_overdue(dispatcher, leg, 0) || net->is_draining) {
+    if (!may_repeat || leg->attempts >= LOST_RETRIES_MAX || leg_is_overdue(dispatcher, leg, 0) || net->is_draining || !redirect_may_retry(dispatcher)) {
         owner_fail(dispatcher, leg, was_sent ? STATUS_LINK_LOST : STATUS_NO_NODE);
         return;
     }
@@ -62,6 +62,7 @@ void owner_gone(struct net *net, struct link *link)
 {
     struct dispatcher *dispatcher = net->owner;
     struct lost_link *lost = &dispatcher->lost;
+    node_health_link_lost(dispatcher, link);
     if (lost->key == link->key) {
         lost->key = 0;
         struct leg_list behind = lost->behind;

@@ -120,8 +120,13 @@ void owner_flush_batch(void *context, uint64_t name, struct leg_list *legs, stru
     const struct sockaddr *address;
     socklen_t address_bytes;
     struct link *link = link_pool_find(&dispatcher->links, node_key, protocol);
-    if (link == NULL && dispatcher_node_address(dispatcher, node_key, &address, &address_bytes))
+    bool fails = node_health_fails(dispatcher, node_key, link);
+    if (__builtin_expect(fails, 0)) {
+        metric_add(core->metrics, METRIC_legs_failed_fast_total, legs->count);
+        link = NULL;
+    } else if (link == NULL && dispatcher_node_address(dispatcher, node_key, &address, &address_bytes)) {
         link = link_pool_get(&dispatcher->links, node_key, address, address_bytes, protocol, &status);
+    }
     metric_add(core->metrics, METRIC_batches_total, 1);
     metric_add(core->metrics, METRIC_legs_total, legs->count);
     histogram_record(&core->metrics->batch_legs, legs->count, 1);

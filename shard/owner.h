@@ -53,6 +53,10 @@ void owner_drop_bytes(struct dispatcher *dispatcher, struct leg *leg);
 /* New legs of `slot` wait until the links to its former node have answered what is on them. False: no room for the fence. */
 bool owner_raise(struct dispatcher *dispatcher, uint16_t slot, uint32_t former_node);
 
+/* One more repeat: true where the retry budget has room for it, which is taken; counted either way. */
+bool redirect_may_retry(struct dispatcher *dispatcher);
+/* Periodic: the budget reads the counter of requests. */
+void redirect_see_requests(struct dispatcher *dispatcher);
 /* Puts a leg into the list of those that are sent again after a pause that grows with its attempts. */
 void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg);
 /* Repeats a leg of a lost link, behind all that was redirected before it. Where it is to go elsewhere it may have to wait, or fail. */

@@ -53,7 +53,7 @@ static bool candidate(struct poller *poller, uint32_t i, uint32_t *key, char *ho
         (void)snprintf(host, HOST_BYTES, "%s", node->host);
         *address = node->address;
         *bytes = node->address_bytes;
-        return !node->is_failed && *bytes > 0;
+        return !node->is_failed && *bytes > 0 && !health_check_is_down(&poller->health, *key);
     }
     const struct config_address *seed = &backend_of(poller)->addresses[i];
     *key = SEED_BIT + i + 1;
@@ -99,7 +99,7 @@ static uint32_t reachable_count(struct poller *poller)
     for (uint32_t i = 0; i < candidates_count(poller); i++) {
         uint32_t key = poller->topology != NULL ? poller->topology->nodes[i].key : SEED_BIT + i + 1;
         bool is_failed = poller->topology != NULL && poller->topology->nodes[i].is_failed;
-        if (!is_failed && !link_pool_is_failing(&poller->links, key, 2))
+        if (!is_failed && !health_check_is_down(&poller->health, key) && !link_pool_is_failing(&poller->links, key, 2))
             count++;
     }
     return count > 0 ? count : 1;
@@ -186,6 +186,7 @@ static void install(struct poller *poller)
         return;
     }
     poller->topology = topology;
+    health_check_topology(&poller->health, topology);
     topology_judge_installed(poller->judge, poller->view);
     poller->close_extra_links = true;
     core_log(poller->core, LOG_NOTICE, "topology_installed", "epoch=%llu shards=%u slots=%u", (unsigned long long)epoch, shards, covered);
@@ -275,6 +276,11 @@ static void leg_reply(struct net *net, struct link *link, struct leg *leg, const
 {
     struct poller *poller = net->owner;
     enum question question = (enum question)leg->part;
+    if (leg->part == HEALTH_QUESTION) {
+        health_check_reply(&poller->health, leg, reply);
+        free_leg(net, leg);
+        return;
+    }
     free_leg(net, leg);
     if (question == ASK_INFO) {
         if (link->node_key == poller->asked_node)
@@ -290,6 +296,11 @@ static void leg_lost(struct net *net, struct link *link, struct leg *leg, bool w
 {
     struct poller *poller = net->owner;
     (void)was_sent;
+    if (leg->part == HEALTH_QUESTION) {
+        health_check_lost(&poller->health, link, leg);
+        free_leg(net, leg);
+        return;
+    }
     bool is_view = leg->part == ASK_SHARDS || leg->part == ASK_SLOTS;
     bool is_current = link->node_key == poller->asked_node && poller->state == POLLER_ASKING;
     free_leg(net, leg);
@@ -332,11 +343,11 @@ static void ask_facts(struct poller *poller)
     poller->next_ms = poller->core->now_ms + SPACING_MAX_MS;
 }
 
-/* Of the topology, RESP2: what is polled. Standalone servers are not. */
+/* Of the topology, RESP2: what is polled and checked. */
 static bool keep_link(void *context, const struct link *link)
 {
     const struct poller *poller = context;
-    return backend_of(poller)->kind == BACKEND_CLUSTER && link->protocol == 2 && (poller->topology == NULL || (link->node_key & SEED_BIT) == 0);
+    return link->protocol == 2 && (poller->topology == NULL || topology_node_of_key(poller->topology, link->node_key) != NULL);
 }
 
 static void facts_complete(struct poller *poller)
@@ -358,7 +369,19 @@ static void facts_complete(struct poller *poller)
     bool published = poller->publish(poller->context, topology);
     ZG_CHECK(published);
     poller->topology = topology;
+    health_check_topology(&poller->health, topology);
     poller->next_ms = UINT64_MAX;
+}
+
+static void health_wants_refresh(void *context, const struct recover_target *moved)
+{
+    struct msg_refresh refresh = {0};
+    if (moved != NULL && strlen(moved->host) < sizeof(refresh.host)) {
+        refresh.slot = moved->slot;
+        refresh.port = moved->port;
+        memcpy(refresh.host, moved->host, strlen(moved->host) + 1);
+    }
+    poller_refresh(context, &refresh);
 }
 
 void poller_init(struct poller *poller, struct core *core, struct net *net, struct backend_facts *facts, poller_publish_fn publish, void *context)
@@ -369,6 +392,7 @@ void poller_init(struct poller *poller, struct core *core, struct net *net, stru
     poller->publish = publish;
     poller->context = context;
     link_pool_init(&poller->links, net, &core->config->backend);
+    health_check_init(&poller->health, core, net, &poller->links, health_wants_refresh, poller);
     poller->judge = alloc_zeroed(sizeof(*poller->judge));
     topology_judge_init(poller->judge);
     poller->view = topology_view_create();
@@ -382,6 +406,7 @@ void poller_fini(struct poller *poller)
 {
     topology_view_destroy(&poller->view);
     alloc_free(poller->judge);
+    health_check_fini(&poller->health);
     link_pool_fini(&poller->links);
 }
 
@@ -412,6 +437,7 @@ void poller_tick(struct poller *poller)
 {
     uint64_t now_ms = poller->core->now_ms;
     link_pool_tick(&poller->links);
+    health_check_tick(&poller->health);
     if (poller->close_extra_links) {
         /* What the start needed beyond one link a node; seeds are asked under their topology keys from now on. */
         poller->close_extra_links = false;

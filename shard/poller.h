@@ -15,6 +15,7 @@
 #include "net/net.h"
 #include "net/send_queue.h"
 #include "shard/dispatch.h"
+#include "shard/health_check.h"
 #include "shard/published.h"
 #include "shard/topology_view.h"
 
@@ -28,6 +29,7 @@ struct poller {
     struct core *core;
     struct net *net;
     struct link_pool links;
+    struct health_checker health; /* over the same links */
     struct backend_facts *facts;
     poller_publish_fn publish;
     void *context;

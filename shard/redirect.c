@@ -3,7 +3,7 @@
  *
  *     MOVED  fences the slot, changes its route, sends at once          (unless others of the slot are out elsewhere: then behind them)
  *     ASK    fences the key, sends at once behind ASKING                (likewise)
- *     TRYAGAIN, LOADING, ... fences, sends again after 2, 4, 8 .. 64 ms (a multi-key leg of a migrating slot: one key at a time, divide.c)
+ *     TRYAGAIN, LOADING, ... fences, sends again after 2, 4, 8 .. 64 ms within the retry budget (a multi-key leg of a migrating slot: one key at a time, divide.c)
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "shard/owner.h"
 #include "shard/recover.h"
 
-enum { ATTEMPTS_MAX = 60, REDIRECTS_MAX = 16, FENCES_MAX = 65536, BEHIND_MAX = 1024, FOREIGN_IDLE_MS = 60 * 1000 };
+enum { ATTEMPTS_MAX = 60, REDIRECTS_FREE = 4, FENCES_MAX = 65536, BEHIND_MAX = 1024, FOREIGN_IDLE_MS = 60 * 1000 };
 
 static bool has_route(const struct dispatcher *dispatcher, uint32_t node_key)
 {
@@ -76,6 +76,30 @@ static uint32_t target_node(struct dispatcher *dispatcher, const struct link *fr
         (void)snprintf(target->host, sizeof(target->host), "%s", node_host(dispatcher, from->node_key));
     const struct node *node = topology_node_at(dispatcher->topology, target->host, (uint32_t)strlen(target->host), target->port);
     return node != NULL ? node->key : foreign_node(dispatcher, target);
+}
+
+/* Requests are what went to links, without what went there again: nothing on the path is counted for it. */
+static uint64_t requests_total(const struct dispatcher *dispatcher)
+{
+    const struct metrics *metrics = dispatcher->core->metrics;
+    uint64_t legs = metric_read(metrics, METRIC_legs_total);
+    uint64_t again = metric_read(metrics, METRIC_legs_retried_total);
+    uint64_t requests = legs > again ? legs - again : 0;
+    /* A leg that is to be sent again is counted before it has been. */
+    return requests > dispatcher->budget.requests_seen ? requests : dispatcher->budget.requests_seen;
+}
+
+bool redirect_may_retry(struct dispatcher *dispatcher)
+{
+    bool may = retry_budget_take(&dispatcher->budget, requests_total(dispatcher), dispatcher->core->now_ms);
+    metric_add(dispatcher->core->metrics, may ? METRIC_retries_total : METRIC_retries_refused_total, 1);
+    return may;
+}
+
+/* The first redirects of a leg are the price of a slot that moves. What is sent on and on - two nodes that name each other - is a repeat as any other, until it has had too many. */
+static bool may_redirect(struct dispatcher *dispatcher, const struct leg *leg)
+{
+    return leg->attempts < REDIRECTS_FREE || (leg->attempts < ATTEMPTS_MAX && redirect_may_retry(dispatcher));
 }
 
 void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg)
@@ -158,7 +182,7 @@ static void follow_moved(struct dispatcher *dispatcher, struct link *link, struc
     uint32_t node_key = target_node(dispatcher, link, target);
     uint16_t slot = leg->slot;
     dispatcher_ask_refresh(dispatcher, target);
-    if (node_key == 0 || leg->attempts >= REDIRECTS_MAX || target->slot != slot) {
+    if (node_key == 0 || target->slot != slot || !may_redirect(dispatcher, leg)) {
         forward_error(dispatcher, leg, reply);
         return;
     }
@@ -177,7 +201,7 @@ static void follow_ask(struct dispatcher *dispatcher, struct link *link, struct 
 {
     metric_add(dispatcher->core->metrics, METRIC_ask_total, 1);
     uint32_t node_key = target_node(dispatcher, link, target);
-    if (node_key == 0 || leg->attempts >= REDIRECTS_MAX) {
+    if (node_key == 0 || !may_redirect(dispatcher, leg)) {
         forward_error(dispatcher, leg, reply);
         return;
     }
@@ -207,8 +231,10 @@ static void follow_retry(struct dispatcher *dispatcher, struct link *link, struc
         dispatcher_ask_refresh(dispatcher, NULL);
     /* What waits for the link in a batch is behind it as well. */
     owner_settle(dispatcher, link->node_key, link->protocol);
+    /* Asking for one key at a time is the way through a slot that migrates, no repeat of the same. */
+    bool may_divide = verdict == RECOVER_RETRY && leg->key_hash == 0 && (leg->flags & LEG_CHILD) == 0;
     if (leg->attempts >= ATTEMPTS_MAX || leg_is_overdue(dispatcher, leg, recover_delay_ms(leg->attempts) + 1) ||
-        (verdict == RECOVER_RETRY_REFRESH && has_slot_behind(dispatcher, link, leg))) {
+        (verdict == RECOVER_RETRY_REFRESH && has_slot_behind(dispatcher, link, leg)) || (!may_divide && !redirect_may_retry(dispatcher))) {
         forward_error(dispatcher, leg, reply);
         return;
     }
@@ -226,8 +252,11 @@ static void follow_retry(struct dispatcher *dispatcher, struct link *link, struc
     }
     leg_set_held(leg, redirect.scope);
     leg->flags |= LEG_PAUSED;
-    bool has_many_keys = leg->key_hash == 0;
-    if (verdict != RECOVER_RETRY || !has_many_keys || !divide_leg(dispatcher, leg))
+    if (may_divide && divide_leg(dispatcher, leg))
+        return;
+    if (may_divide && !redirect_may_retry(dispatcher))
+        forward_error(dispatcher, leg, reply);
+    else
         redirect_retry_later(dispatcher, leg);
 }
 
@@ -377,4 +406,11 @@ void redirect_init(struct dispatcher *dispatcher)
 {
     fence_table_init(&dispatcher->fences, dispatcher->core->config->limits.fence_waiters_max, FENCES_MAX, &fence_callbacks, dispatcher);
     timer_init(&dispatcher->retry_timer, run_retries, dispatcher);
+    const struct use_case *use_case = &dispatcher->core->config->use_case;
+    retry_budget_init(&dispatcher->budget, use_case->retry_percent, use_case->retry_floor, 0, dispatcher->core->now_ms);
+}
+
+void redirect_see_requests(struct dispatcher *dispatcher)
+{
+    retry_budget_see(&dispatcher->budget, requests_total(dispatcher), dispatcher->core->now_ms);
 }

@@ -9,13 +9,15 @@ from resp import Decoder, encode
 class FakeBackend:
     """Listens on a port of its own. `answer(connection, command)` is called for each command, a list of bytes, on the connection's own thread; it
     returns the bytes to send (b"" for none), or None to close. `greeting` is sent at once to each connection, which then is closed. hello: the answer to HELLO; None: the
-    connection is closed. command_delay: seconds before the answer (an error) to COMMAND."""
+    connection is closed. command_delay: seconds before the answer (an error) to COMMAND. answers_checks: the gateway's checks of health go to `answer` too;
+    otherwise they are always answered well."""
 
-    def __init__(self, answer, greeting=b"", hello=b"%1\r\n$5\r\nproto\r\n:3\r\n", command_delay=0):
+    def __init__(self, answer, greeting=b"", hello=b"%1\r\n$5\r\nproto\r\n:3\r\n", command_delay=0, answers_checks=False):
         self.answer = answer
         self.greeting = greeting
         self.hello = hello
         self.command_delay = command_delay
+        self.answers_checks = answers_checks
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = self.listener.getsockname()[1]
         self.accepted = 0
@@ -58,6 +60,8 @@ class FakeBackend:
                     reply = b"-ERR unknown command\r\n"
                 elif name == b"HELLO":
                     reply = self.hello
+                elif name == b"EXISTS" and command[1].endswith(b"zgateway-health") and not self.answers_checks:
+                    reply = b":0\r\n"
                 else:
                     reply = self.answer(connection, command)
                 if reply is None:
