@@ -31,7 +31,7 @@ static uint32_t place_of(const struct node_health *health, uint32_t node_key)
     return low;
 }
 
-static bool is_down(const struct node_health *health, uint32_t node_key)
+static bool is_known_down(const struct node_health *health, uint32_t node_key)
 {
     if (__builtin_expect(health->down_count == 0, 1))
         return false;
@@ -41,7 +41,7 @@ static bool is_down(const struct node_health *health, uint32_t node_key)
 
 bool node_health_fails(struct dispatcher *dispatcher, uint32_t node_key, const struct link *link)
 {
-    if (!is_down(&dispatcher->health, node_key))
+    if (!is_known_down(&dispatcher->health, node_key))
         return false;
     return link == NULL || link->state != LINK_READY || dispatcher->core->now_ms - link->progress_ms > ALIVE_MS;
 }
@@ -66,10 +66,10 @@ static bool take_out(struct node_health *health, uint32_t node_key)
     return true;
 }
 
-void dispatcher_node_health(struct dispatcher *dispatcher, uint32_t node_key, bool is_now_down)
+void dispatcher_node_health(struct dispatcher *dispatcher, uint32_t node_key, bool is_down)
 {
     struct node_health *health = &dispatcher->health;
-    if (is_now_down) {
+    if (is_down) {
         add(health, node_key);
         return;
     }
@@ -84,7 +84,7 @@ static void doubt(struct dispatcher *dispatcher, uint32_t node_key)
 {
     struct node_health *health = &dispatcher->health;
     struct core *core = dispatcher->core;
-    if ((node_key & FOREIGN_NODE_BIT) != 0 || is_down(health, node_key) || core->config->backend.health_interval_ns == 0)
+    if ((node_key & FOREIGN_NODE_BIT) != 0 || is_known_down(health, node_key) || core->config->backend.health_interval_ns == 0)
         return;
     if (core->now_ms - health->doubts_ms >= 1000) {
         health->doubts_ms = core->now_ms;
