@@ -219,6 +219,16 @@ void health_check_tick(struct health_checker *checker)
     }
 }
 
+bool health_check_is_quiet(const struct health_checker *checker)
+{
+    for (uint32_t i = 0; i < checker->nodes_count; i++) {
+        const struct health_node *node = &checker->nodes[i];
+        if (!checker->is_off && (node->health.state != HEALTH_HEALTHY || node->health.is_checking || node->untold != 0))
+            return false;
+    }
+    return true;
+}
+
 /* The node of a leg whose check is still under way; NULL: it is late. */
 static struct health_node *node_of_leg(const struct health_checker *checker, const struct leg *leg)
 {

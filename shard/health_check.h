@@ -60,6 +60,9 @@ void health_check_topology(struct health_checker *checker, const struct topology
 /* Every 20 ms or so. */
 void health_check_tick(struct health_checker *checker);
 
+/* Every node is healthy, no check is under way and nothing is to be told: the tick may come less often for a while. */
+bool health_check_is_quiet(const struct health_checker *checker);
+
 /* For net_ops of the housekeeper, for legs with part HEALTH_QUESTION. The leg stays the caller's. */
 void health_check_reply(struct health_checker *checker, const struct leg *leg, const struct reply *reply);
 void health_check_lost(struct health_checker *checker, const struct link *link, const struct leg *leg);

@@ -161,7 +161,7 @@ static bool is_quiet(const struct housekeeper *housekeeper)
     for (uint32_t i = 0; i < process->shared.data_cores; i++)
         if (housekeeper->unsent_epochs[i] != 0)
             return false;
-    return !housekeeper->is_draining && housekeeper->poller.state == POLLER_IDLE && atomic_load_explicit(&process->ops_per_second, memory_order_relaxed) == 0;
+    return !housekeeper->is_draining && housekeeper->poller.state == POLLER_IDLE && health_check_is_quiet(&housekeeper->poller.health) && atomic_load_explicit(&process->ops_per_second, memory_order_relaxed) == 0;
 }
 
 static uint64_t next_tick_ms(const struct housekeeper *housekeeper)
