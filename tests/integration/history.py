@@ -65,38 +65,56 @@ class Recorder(threading.Thread):
 
     def live(self, connection):
         while not self.ends.is_set():
-            commands = []
-            for _ in range(self.draw.choice([1, 1, 2, 4])):
-                key = self.draw.choice(self.keys)
-                self.count += 1
-                commands.append((key,) + key.draw(self.draw, "%s-%d" % (self.label, self.count)))
+            commands = [self.draw_command(connection.splits) for _ in range(self.draw.choice([1, 1, 2, 4]))]
             invoked = time.monotonic()
-            connection.send_all([(name, key.name) if argument is None else (name, key.name, argument) for key, name, argument in commands])
+            connection.send_all([words for words, _ in commands])
             leaves = self.draw.random() < 0.01
-            for place, (key, name, argument) in enumerate(commands):
+            for words, parts in commands:
                 # One that leaves does not learn what became of its commands.
                 reply = UNKNOWN if leaves else connection.read()
-                self.record(key, name, argument, invoked, time.monotonic(), reply)
+                self.record(words, parts, invoked, time.monotonic(), reply)
             if leaves:
                 return
             time.sleep(self.draw.random() * self.pause)
 
-    def record(self, key, name, argument, invoked, returned, reply):
+    def draw_command(self, splits):
+        """Words to send, and what they do key by key: (key, name, argument) each. Of several keys each is read or written at a moment of its own."""
+        self.count += 1
+        nonce = "%s-%d" % (self.label, self.count)
+        kind = self.draw.random() if splits else 1
+        if kind < 0.1:
+            some = self.draw.sample(self.keys, 3)
+            return ["MGET"] + [key.name for key in some], [(key, "GET", None) for key in some]
+        if kind < 0.15:
+            parts = [(key, "SET", nonce.encode()) for key in self.draw.sample([key for key in self.keys if not key.is_counter], 2)]
+            return ["MSET"] + [word for key, _, value in parts for word in (key.name, value)], parts
+        key = self.draw.choice(self.keys)
+        name, argument = key.draw(self.draw, nonce)
+        return [name, key.name] + ([] if argument is None else [argument]), [(key, name, argument)]
+
+    def record(self, words, parts, invoked, returned, reply):
         if isinstance(reply, Error):
             kind = reply.split(" ", 1)[0]
             if kind not in self.allowed:
-                raise Violation("%s %s: an error that nobody expects: %s" % (name, key.name, reply))
+                raise Violation("%s: an error that nobody expects: %s" % (words[:2], reply))
             self.errors[kind] = self.errors.get(kind, 0) + 1
-            if kind != "TIMEOUT":
-                return  # it says that nothing was done, and has to be true
+            # Of one key it says that nothing was done, and that has to be true.
+            if kind != "TIMEOUT" and len(parts) == 1:
+                return
             reply = UNKNOWN
-        key.history.append(Operation(self.label, name, argument, invoked, returned, reply))
+        if words[0] == "MGET" and reply is not UNKNOWN and (not isinstance(reply, list) or len(reply) != len(parts)):
+            raise Violation("%s: %r" % (words, reply))
+        if words[0] in ("GET", "MGET") and reply is UNKNOWN:
+            return  # it says nothing
+        for place, (key, name, argument) in enumerate(parts):
+            key.history.append(Operation(self.label, name, argument, invoked, returned, reply[place] if isinstance(reply, list) else reply))
 
 
 class ThroughGateway:
     """No redirect reaches a client of the gateway."""
 
     allowed = ALLOWED - {"MOVED", "ASK"}
+    splits = True
 
     def __init__(self, gateway):
         self.raw = gateway.raw(30)
@@ -112,6 +130,7 @@ class Directly:
 
     TRIES = 200
     allowed = ALLOWED
+    splits = False
 
     def __init__(self, cluster, timeout=1):
         self.cluster = cluster

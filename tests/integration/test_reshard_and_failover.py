@@ -222,7 +222,7 @@ def recorded(gateway, cluster, name, seed, is_joint, run, has_losses=False):
 
 
 def test_reshard_and_failover_under_load(own_cluster, make_gateway, prefix):
-    gateway = make_gateway(own_cluster, cores=2, options={"use_cases.timeout": "2s", "backends.link_stall": "1s", "backends.connect_timeout": "500ms"})
+    gateway = make_gateway(own_cluster, cores=2, options={"use_cases.timeout": "2s", "backends.link_stall": "1s", "backends.connect_timeout": "500ms", "limits.inline_bytes": "1KiB"})
     seed = os.environ.get("ZG_SEED") or str(random.SystemRandom().randrange(1 << 32))
     print("seed ZG_SEED=" + seed)
     state = State()
