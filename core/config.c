@@ -330,6 +330,18 @@ static uint64_t value_of(const struct config *config, const struct config_option
 }
 
 /* The range of every value again: code may have set it. */
+/* Fixed waits need both of their options, and the other modes take none. */
+static enum status check_wait(const struct config *config, char *error, size_t error_bytes)
+{
+    const struct wait_settings *wait = &config->cores.wait;
+    const bool is_fixed = wait->mode == WAIT_FIXED;
+    if ((wait->completions > 0) == is_fixed && (wait->wait_ns > 0) == is_fixed)
+        return STATUS_OK;
+    return fail_rule(config, wait->wait_ns > 0 ? OPTION_ID_cores_wait : wait->completions > 0 ? OPTION_ID_cores_wait_completions
+                                                                                              : OPTION_ID_cores_wait_mode,
+        "wait_mode fixed, wait_completions and wait belong together; allowed: all three, or none", error, error_bytes);
+}
+
 static enum status check_ranges(const struct config *config, char *error, size_t error_bytes)
 {
     char detail[DETAIL_BYTES], allowed[256], value[CONFIG_TEXT_MAX];
@@ -433,9 +445,9 @@ enum status config_check(const struct config *config, char *error, size_t error_
         return fail_rule(config, OPTION_ID_use_cases_name, "this version has one use case; allowed: default", error, error_bytes);
     if (config->backend.user[0] != '\0' && config->backend.password[0] == '\0')
         return fail_rule(config, OPTION_ID_backends_user, "there is no password for it; allowed: with backends.password", error, error_bytes);
-    if ((config->cores.wait_completions > 0) != (config->cores.wait_ns > 0))
-        return fail_rule(config, config->cores.wait_ns > 0 ? OPTION_ID_cores_wait : OPTION_ID_cores_wait_completions,
-            "only one of cores.wait and cores.wait_completions is set; allowed: both, or neither", error, error_bytes);
+    status = check_wait(config, error, error_bytes);
+    if (status != STATUS_OK)
+        return status;
     status = check_ranges(config, error, error_bytes);
     if (status == STATUS_OK)
         status = check_orders(config, error, error_bytes);

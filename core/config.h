@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/use_case.h"
+#include "core/wait.h"
 
 enum { CONFIG_LISTENERS_MAX = 16, CONFIG_ADDRESSES_MAX = 1024, CONFIG_CPUS_MAX = 256, CONFIG_TEXT_MAX = 256, CONFIG_DATA_CORES_MAX = 64,
        CONFIG_OPTIONS_MAX = 96, CONFIG_FILE_BYTES_MAX = 1 << 20 };
@@ -80,8 +81,7 @@ struct config {
         uint64_t spin_max_ns; /* adaptive: the longest spin before sleeping */
         uint32_t lane_slots;  /* power of two 64 .. 4,096 */
         enum config_doorbell doorbell;
-        uint32_t wait_completions; /* 0: no wait for a batch; else return at so many completions ... */
-        uint64_t wait_ns;          /* ... or after so long */
+        struct wait_settings wait;
     } cores;
     struct config_limits limits;
     struct { /* io_uring features; false forces the fallback */

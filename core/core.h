@@ -20,6 +20,7 @@
 #include "core/rng.h"
 #include "core/rx_ring.h"
 #include "core/timer_wheel.h"
+#include "core/wait.h"
 
 struct core;
 struct net;
@@ -78,10 +79,14 @@ struct core {
     void *context;             /* struct worker or struct housekeeper */
     struct net *net;           /* what net/ keeps for this core; NULL until net_open */
     uint64_t event_value;      /* target of the eventfd read */
-    uint32_t wait_completions; /* the wait controller's decision for the next wait: return at so many completions (0: one) ... */
-    uint64_t wait_ns;          /* ... or after so long */
-    uint64_t spin_ns;          /* adaptive idling: how long to spin before the next sleep */
-    bool uses_eventfd;         /* doorbells come by eventfd */
+    struct wait wait;          /* the wait controller ... */
+    struct wait_counts counts; /* ... and what it goes by: net/ adds to it */
+    uint64_t measured_ns;      /* when the core's times were read last, and what they were */
+    uint64_t run_ns;
+    uint64_t delayed_ns;
+    int times_fd;      /* -1: there are none */
+    uint64_t spin_ns;  /* adaptive idling: how long to spin before the next sleep */
+    bool uses_eventfd; /* doorbells come by eventfd */
     bool is_stopping;
 };
 

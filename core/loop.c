@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/core.h"
 #include "core/hash.h"
+#include "core/thread.h"
 
 enum {
     MESSAGES_PER_ITERATION = 1024,
@@ -121,15 +122,14 @@ enum status core_open(struct core *core, uint32_t id, const struct config *confi
     core->metrics = alloc_zeroed(sizeof(*core->metrics));
     shared->peers[id].metrics = core->metrics;
     core->uses_eventfd = config->cores.doorbell == DOORBELL_EVENTFD;
-    /* Without the kernel's minimum wait nothing would end the wait for a batch in time. */
-    if (is_data_core && core->ring.features.min_wait) {
-        core->wait_completions = config->cores.wait_completions;
-        core->wait_ns = config->cores.wait_ns;
-    }
     core->mailbox = mailbox_of(shared->mailboxes, id);
     mailbox_attach(core->mailbox, core->arena, ring_doorbell, core);
     read_clock(core);
     timer_wheel_init(&core->wheel, core->now_ms);
+    wait_init(&core->wait, &config->cores.wait, core->now_ns);
+    core->measured_ns = core->now_ns;
+    core->times_fd = is_data_core && config->cores.wait.mode == WAIT_AUTO ? thread_times_open() : -1;
+    (void)thread_times(core->times_fd, &core->run_ns, &core->delayed_ns);
     arm_eventfd(core);
     return STATUS_OK;
 
@@ -145,6 +145,8 @@ void core_close(struct core *core)
 {
     rx_ring_close(&core->rx, &core->ring);
     close(core->shared->peers[core->id].event_fd);
+    if (core->times_fd >= 0)
+        close(core->times_fd);
     ring_close(&core->ring);
 }
 
@@ -236,12 +238,61 @@ static bool spin(struct core *core, uint64_t spin_ns)
     return false;
 }
 
+/* How much of its time the core wanted to work since the last look. */
+static void measure(struct core *core)
+{
+    uint64_t run_ns;
+    uint64_t delayed_ns;
+    struct wait_time time = {.passed_ns = core->now_ns - core->measured_ns};
+    if (time.passed_ns == 0)
+        return;
+    if (thread_times(core->times_fd, &run_ns, &delayed_ns)) {
+        time.run_ns = run_ns - core->run_ns;
+        time.delayed_ns = delayed_ns - core->delayed_ns;
+        core->run_ns = run_ns;
+        core->delayed_ns = delayed_ns;
+    }
+    core->measured_ns = core->now_ns;
+    const struct metrics *housekeeper = core->shared->peers[core->shared->data_cores].metrics;
+    if (housekeeper != NULL)
+        time.cpus_busy_permille = (uint32_t)metric_read(housekeeper, METRIC_cpus_busy_permille);
+    wait_measure(&core->wait, core->now_ns, &time);
+    metric_set(core->metrics, METRIC_loop_wait_us, wait_longest_ns(&core->wait) / 1000);
+}
+
+/* Waits for a batch, if the controller wants that. The wait is short: peers need not know of it, what they send is seen when it ends. */
+static bool wait_for_batch(struct core *core, uint64_t limit_ns)
+{
+    if (wait_period_is_over(&core->wait, core->now_ns))
+        measure(core);
+    struct wait_decision decision = wait_decide(&core->wait, core->now_ns, &core->counts);
+    core->counts.sends = 0;
+    if (decision.wait_ns == 0 || limit_ns == 0 || mailbox_has_news(core->mailbox))
+        return false;
+    bool has_peers = core->shared->data_cores > 1;
+    /* In the kernel, where it can: then nothing wakes the core before there is something. Not with peers, whose messages are no completions. */
+    bool by_kernel = core->ring.features.min_wait && !has_peers;
+    uint64_t wait_ns = decision.wait_ns < limit_ns ? decision.wait_ns : limit_ns;
+    metric_add(core->metrics, METRIC_loop_batch_waits_total, 1);
+    if (!by_kernel) {
+        ring_wait(&core->ring, decision.completions, 0, wait_ns);
+        return true;
+    }
+    if (!mailbox_sleep_begin(core->mailbox))
+        return false;
+    ring_wait(&core->ring, decision.completions, wait_ns, limit_ns);
+    mailbox_sleep_end(core->mailbox);
+    return true;
+}
+
 /* Adaptive: a spin that found work is worth repeating, one that did not is halved, down to none; a sleep that was cut short earns a spin back. */
 static void idle(struct core *core)
 {
     uint64_t limit_ns = sleep_limit_ns(core);
     enum config_idle mode = core->config->cores.idle;
     bool has_peers = core->shared->data_cores > 1 && core->id < core->shared->data_cores;
+    if (wait_for_batch(core, limit_ns))
+        return;
     if (mode == IDLE_SPIN) {
         (void)spin(core, limit_ns < 1000 * 1000 ? limit_ns : 1000 * 1000);
         ring_wait(&core->ring, 0, 0, 0);
@@ -260,8 +311,7 @@ static void idle(struct core *core)
         return;
     }
     metric_add(core->metrics, METRIC_loop_sleeps_total, 1);
-    uint32_t completions = core->wait_completions > 1 ? core->wait_completions : 1;
-    ring_wait(&core->ring, completions, core->wait_ns, limit_ns);
+    ring_wait(&core->ring, 1, 0, limit_ns);
     mailbox_sleep_end(core->mailbox);
     if (mode == IDLE_ADAPTIVE && has_peers && core->spin_ns < SPIN_MIN_NS && clock_monotonic_ns() - core->now_ns < core->config->cores.spin_max_ns)
         core->spin_ns = SPIN_MIN_NS * 2;

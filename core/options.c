@@ -11,6 +11,7 @@
 #include "core/units.h"
 
 static const char *const option_present_names[] = {"auto", "standalone", "cluster"};
+static const char *const option_wait_names[] = {"auto", "fixed", "off"};
 static const char *const option_idle_names[] = {"sleep", "adaptive", "spin"};
 static const char *const option_doorbell_names[] = {"auto", "msg_ring", "eventfd"};
 static const char *const option_level_names[] = {"debug", "info", "notice", "warning", "error"};

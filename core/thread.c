@@ -4,9 +4,12 @@
 #include "core/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* glibc's cpu_set_t ends at 1,024 CPUs; the kernel refuses a set that is smaller than its own, so this one covers every supported machine. */
 struct cpu_set {
@@ -105,4 +108,22 @@ uint32_t thread_cpus_count(void)
         return 1;
     int count = CPU_COUNT_S(sizeof(set), set.parts);
     return count > 0 ? (uint32_t)count : 1;
+}
+
+int thread_times_open(void)
+{
+    return open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+}
+
+bool thread_times(int fd, uint64_t *run_ns, uint64_t *delayed_ns)
+{
+    char text[96];
+    ssize_t length = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    char *end;
+    *run_ns = strtoull(text, &end, 10);
+    *delayed_ns = strtoull(end, NULL, 10);
+    return end != text;
 }

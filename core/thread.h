@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,12 @@ void thread_join(struct thread *thread);
 
 /* Names the calling thread, as ps and top show it. */
 void thread_set_name(const char *name);
+
+/* A descriptor for thread_times of the calling thread; -1 where the kernel or the container has no /proc/thread-self/schedstat. The caller closes it. */
+int thread_times_open(void);
+
+/* How long that thread has run, and how long it stood ready to run without a CPU, since it began. False: not to be had. */
+bool thread_times(int fd, uint64_t *run_ns, uint64_t *delayed_ns);
 
 /* How many CPUs the calling thread may run on (sched_getaffinity, so a container's CPU set counts); at least 1. */
 uint32_t thread_cpus_count(void);

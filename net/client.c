@@ -294,6 +294,7 @@ static void on_data(struct core *core, struct conn *conn, struct block *block, c
     struct client *client = client_of_conn(conn);
     struct net *net = core->net;
     metric_add(core->metrics, METRIC_bytes_from_clients_total, length);
+    wait_client_active(&core->wait, &client->active_stamp);
     if ((conn->flags & CONN_CLOSE_AFTER_SEND) != 0)
         return;
     if (client->input == NULL && client->pause == 0) {
@@ -349,7 +350,7 @@ static void on_closing(struct core *core, struct conn *conn)
         request_orphan(net, request);
     }
     client->fifo_tail = NULL;
-    client->inflight = 0;
+    client_inflight_remove(core, client, client->inflight);
     if (client->input != NULL)
         arena_put(core->arena, &client->input);
 }

@@ -43,6 +43,7 @@ struct client {
     struct socket_endpoint peer;
     struct socket_endpoint local; /* the address the client dialled */
     uint64_t epoch_floor;         /* no request in flight was routed by an older topology than this epoch */
+    uint32_t active_stamp;        /* for the wait controller: the window in which it was last active */
     uint16_t listener;            /* index */
     uint8_t pause;                /* enum client_pause */
 };
@@ -62,6 +63,20 @@ void client_wake(struct net *net, struct client *client, enum client_pause reaso
 
 /* Draining: answers what is in flight, then closes. */
 void client_drain(struct net *net, struct client *client);
+
+/* Requests that came and were answered; the core counts the clients that wait. */
+static inline void client_inflight_add(struct core *core, struct client *client, uint32_t count)
+{
+    core->counts.waiting += client->inflight == 0;
+    client->inflight += count;
+}
+
+static inline void client_inflight_remove(struct core *core, struct client *client, uint32_t count)
+{
+    ZG_CHECK(client->inflight >= count);
+    client->inflight -= count;
+    core->counts.waiting -= count > 0 && client->inflight == 0;
+}
 
 static inline struct client *client_of_conn(struct conn *conn)
 {

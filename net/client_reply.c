@@ -86,7 +86,7 @@ static bool queue_kept_reply(struct net *net, struct client *client, struct requ
     request->reply = NULL;
     if (request_is_run(request)) {
         request->reply = block->next;
-        client->inflight -= request->leg.part;
+        client_inflight_remove(net->core, client, request->leg.part);
         request->leg.part = 0;
     }
     if ((block->flags & SEND_REFERENCE) != 0) {
@@ -115,7 +115,7 @@ void client_advance(struct net *net, struct client *client)
         if (client->fifo_head == NULL)
             client->fifo_tail = NULL;
         /* The commands of a run were counted off with their replies. */
-        client->inflight -= !request_is_run(request);
+        client_inflight_remove(net->core, client, !request_is_run(request));
         request->client = NULL;
         request_sent(net, request);
         if (closes)

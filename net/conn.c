@@ -118,6 +118,7 @@ static void plain_send(struct core *core, struct conn *conn)
     sqe->flags |= ring_file_flags(&core->ring);
     io_uring_sqe_set_data64(sqe, user_data_of(conn, RING_OP_CONN_SEND));
     conn->flags |= CONN_SENDING;
+    core->counts.sends++;
 }
 
 const struct transport transport_plain = {

@@ -52,7 +52,7 @@ struct request *request_create(struct net *net, struct client *client, uint64_t 
     else
         client->fifo_head = request;
     client->fifo_tail = request;
-    client->inflight++;
+    client_inflight_add(core, client, 1);
     return request;
 }
 
@@ -125,7 +125,7 @@ static bool pass_run_replies(struct net *net, struct request *request, const str
     uint32_t count = reply->more + 1;
     record_latency(net, request, count);
     if (client->fifo_head == request) {
-        client->inflight -= count;
+        client_inflight_remove(net->core, client, count);
         client_queue_reply(net, client, reply);
     } else if (keep_run_replies(net, request, reply)) {
         request->leg.part = (uint16_t)(request->leg.part + count);

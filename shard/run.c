@@ -42,7 +42,7 @@ bool run_join(struct dispatcher *dispatcher, struct client *client, uint16_t slo
     batch_extend(batch, source);
     leg->length += source->length;
     leg->run_replies++;
-    client->inflight++;
+    client_inflight_add(dispatcher->core, client, 1);
     return true;
 }
 

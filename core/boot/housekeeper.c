@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/thread.h"
 
 /* QUIET and SLOW are steps of timer_aligned_ms. */
-enum { TICK_MS = 20, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024 };
+enum { TICK_MS = 20, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024, CPUS_LOOK_MS = 240, CPUS_REQUESTS_MIN = 100 };
 
 static struct housekeeper *housekeeper_of(const struct core *core)
 {
@@ -173,6 +174,27 @@ static uint64_t next_tick_ms(const struct housekeeper *housekeeper)
     return poll_ms < quiet_ms ? poll_ms : quiet_ms;
 }
 
+static uint64_t requests_total(const struct process *process)
+{
+    uint64_t requests = 0;
+    for (uint32_t i = 0; i < process->shared.data_cores; i++)
+        requests += metric_read(process->shared.peers[i].metrics, METRIC_requests_total);
+    return requests;
+}
+
+/* How busy the CPUs are, for the cores' wait controllers; not looked for while next to nothing is asked, so that an idle process stays idle. */
+static void look_at_cpus(struct housekeeper *housekeeper)
+{
+    struct core *core = &housekeeper->core;
+    if (core->now_ms < housekeeper->cpus_looked_ms + CPUS_LOOK_MS)
+        return;
+    uint64_t requests = requests_total(housekeeper->process);
+    bool has_load = requests - housekeeper->cpus_requests >= CPUS_REQUESTS_MIN;
+    housekeeper->cpus_looked_ms = core->now_ms;
+    housekeeper->cpus_requests = requests;
+    metric_set(core->metrics, METRIC_cpus_busy_permille, has_load ? cpu_usage_permille(&housekeeper->cpu_usage) : 0);
+}
+
 static void on_tick(struct timer *timer, void *context)
 {
     struct housekeeper *housekeeper = context;
@@ -183,6 +205,8 @@ static void on_tick(struct timer *timer, void *context)
         drain(housekeeper);
     else
         poller_tick(&housekeeper->poller);
+    if (core->config->cores.wait.mode == WAIT_AUTO)
+        look_at_cpus(housekeeper);
     housekeeper->is_quiet = drain_logs(housekeeper) == 0 && is_quiet(housekeeper);
     timer_set(&core->wheel, timer, next_tick_ms(housekeeper));
 }
@@ -191,9 +215,7 @@ static void on_tick_slow(struct timer *timer, void *context)
 {
     struct housekeeper *housekeeper = context;
     struct process *process = housekeeper->process;
-    uint64_t requests = 0, now_ms = housekeeper->core.now_ms;
-    for (uint32_t i = 0; i < process->shared.data_cores; i++)
-        requests += metric_read(process->shared.peers[i].metrics, METRIC_requests_total);
+    uint64_t requests = requests_total(process), now_ms = housekeeper->core.now_ms;
     uint64_t passed_ms = now_ms > housekeeper->figures_ms ? now_ms - housekeeper->figures_ms : 1;
     /* Rounded up: one request is traffic. */
     atomic_store_explicit(&process->ops_per_second, ((requests - housekeeper->requests_before) * 1000 + passed_ms - 1) / passed_ms, memory_order_relaxed);
@@ -229,6 +251,9 @@ enum status housekeeper_open(struct housekeeper *housekeeper)
         (void)snprintf(housekeeper->error, sizeof(housekeeper->error), "signalfd failed");
         return STATUS_SYSTEM;
     }
+    uint16_t cpus[CONFIG_CPUS_MAX];
+    uint32_t pinned = process->config->cores.cpus_count;
+    cpu_usage_open(&housekeeper->cpu_usage, pinned > 0 ? process->config->cores.cpus : cpus, pinned > 0 ? pinned : thread_cpus(cpus, CONFIG_CPUS_MAX));
     net_open(core, &poller_net_ops, &housekeeper->poller, 0);
     snapshot_publisher_init(&housekeeper->publisher, process->shared.data_cores, destroy_published);
     timer_init(&housekeeper->tick, on_tick, housekeeper);
@@ -254,5 +279,6 @@ void housekeeper_release(struct housekeeper *housekeeper)
     snapshot_publisher_fini(&housekeeper->publisher);
     net_close(&housekeeper->core);
     close(housekeeper->signal_fd);
+    cpu_usage_close(&housekeeper->cpu_usage);
     core_close(&housekeeper->core);
 }

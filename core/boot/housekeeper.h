@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/boot/worker.h"
+#include "core/cpu_usage.h"
 #include "core/snapshot.h"
 #include "shard/poller.h"
 
@@ -21,6 +22,9 @@ struct housekeeper {
     int log_fd;
     uint64_t requests_before; /* of the figures: total at figures_ms, about a second ago */
     uint64_t figures_ms;
+    struct cpu_usage cpu_usage;
+    uint64_t cpus_looked_ms; /* when, and the total of requests then */
+    uint64_t cpus_requests;
     bool is_draining;
     bool is_quiet; /* nothing was under way at the last tick, and the next one is far */
     bool drain_sent[CONFIG_DATA_CORES_MAX];

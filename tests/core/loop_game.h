@@ -125,7 +125,8 @@ struct game_result {
     char error[256];
 };
 
-static inline struct game_result play_game(enum config_idle idle, enum config_doorbell doorbell, uint32_t pause_us)
+/* wait: how cores wait for batches; NULL: as by default. */
+static inline struct game_result play_game_waiting(enum config_idle idle, enum config_doorbell doorbell, uint32_t pause_us, const struct wait_settings *wait)
 {
     struct mailbox_options options = {.cores_count = 3, .lane_slots = 64, .returns = 8, .control = 4};
     struct game *game = alloc_zeroed(sizeof(*game));
@@ -133,6 +134,8 @@ static inline struct game_result play_game(enum config_idle idle, enum config_do
     game->config = config_create_default();
     game->config->cores.idle = idle;
     game->config->cores.doorbell = doorbell;
+    if (wait != NULL)
+        game->config->cores.wait = *wait;
     game->config->limits.arena_bytes_per_core = 16 << 20;
     game->config->limits.rx_buffers_per_core = 64;
     game->config->limits.clients_per_core = 8;
@@ -171,4 +174,9 @@ static inline struct game_result play_game(enum config_idle idle, enum config_do
     config_destroy(&game->config);
     alloc_free(game);
     return result;
+}
+
+static inline struct game_result play_game(enum config_idle idle, enum config_doorbell doorbell, uint32_t pause_us)
+{
+    return play_game_waiting(idle, doorbell, pause_us, NULL);
 }

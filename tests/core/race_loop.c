@@ -18,5 +18,10 @@ int main(void)
                 (unsigned long long)result.doorbells, (unsigned long long)(result.took_ns / 1000000));
         }
     }
+    /* Cores that wait for a batch look awake: what is sent to them is seen when the wait ends. */
+    const struct wait_settings wait = {.mode = WAIT_FIXED, .completions = 1000, .wait_ns = 300000};
+    struct game_result result = play_game_waiting(IDLE_SLEEP, DOORBELL_MSG_RING, 0, &wait);
+    ZG_CHECK(!result.has_failed && result.taken_min >= ROUND_TRIPS - 1 && result.doorbells == 0);
+    printf("race_loop: waits for batches: %llu sleeps, %llu ms\n", (unsigned long long)result.sleeps, (unsigned long long)(result.took_ns / 1000000));
     return 0;
 }

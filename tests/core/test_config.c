@@ -535,7 +535,9 @@ Test(config, rules_across_keys)
     expect_rule("backends.password=p", NULL);
     expect_rule("cores.wait=1ms", "key 'cores.wait': ");
     expect_rule("cores.wait_completions=4", "key 'cores.wait_completions': ");
-    expect_rule("cores.wait_completions=4 cores.wait=1ms", NULL);
+    expect_rule("cores.wait_mode=fixed", "key 'cores.wait_mode': ");
+    expect_rule("cores.wait_completions=4 cores.wait=1ms", "key 'cores.wait': ");
+    expect_rule("cores.wait_mode=fixed cores.wait_completions=4 cores.wait=1ms", NULL);
     expect_rule("use_cases.name=web", "key 'use_cases.name'");
     expect_rule("use_cases.backend=other", "key 'use_cases.backend'");
     expect_rule("use_cases.backend=other backends.name=other", NULL);

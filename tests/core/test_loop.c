@@ -295,21 +295,32 @@ Test(loop, each_feature_of_the_ring_can_be_off)
     }
 }
 
-Test(loop, wait_for_a_batch_is_as_configured_and_none_where_the_kernel_cannot_end_it)
+static bool has_passed(void *context) { return clock_monotonic_ns() > *(uint64_t *)context; }
+
+/* By the kernel's minimum wait, or by number and time: either way the loop goes on, and a wait is never longer than it may be. */
+Test(loop, wait_for_a_batch_that_never_comes_ends)
 {
     for (int allowed = 0; allowed < 2; allowed++) {
         struct core_fixture fixture;
         core_fixture_init(&fixture, 1);
         fixture.config->ring.min_wait = allowed != 0;
-        fixture.config->cores.wait_completions = 32;
-        fixture.config->cores.wait_ns = 300000;
+        fixture.config->cores.wait = (struct wait_settings){.mode = WAIT_FIXED, .completions = 32, .wait_ns = 300000};
         core_fixture_open(&fixture);
-        bool waits = fixture.core.ring.features.min_wait;
-        cr_expect(allowed != 0 || !waits);
-        cr_expect_eq(fixture.core.wait_completions, waits ? 32 : 0);
-        cr_expect_eq(fixture.core.wait_ns, waits ? 300000 : 0);
+        uint64_t end_ns = clock_monotonic_ns() + 20 * 1000 * 1000;
+        cr_assert(core_fixture_run(&fixture, has_passed, &end_ns));
+        cr_expect_gt(metric_read(fixture.core.metrics, METRIC_loop_batch_waits_total), 0);
         core_fixture_close(&fixture);
     }
+}
+
+Test(loop, messages_reach_cores_that_wait_for_batches_without_a_doorbell)
+{
+    const struct wait_settings wait = {.mode = WAIT_FIXED, .completions = 1000, .wait_ns = 300000};
+    struct game_result result = play_game_waiting(IDLE_ADAPTIVE, DOORBELL_MSG_RING, 0, &wait);
+    cr_assert_not(result.has_failed, "%s", result.error);
+    cr_expect_geq(result.taken_min, ROUND_TRIPS - 1);
+    cr_expect_eq(result.doorbells, 0);
+    cr_expect_eq(result.sleeps, 0);
 }
 
 Test(loop, core_without_memory_for_its_buffers_says_so)

@@ -369,6 +369,7 @@ Test(options, range_check_notices_what_code_has_set)
         uint64_t wrong_wide = wrong;
         cr_assert_eq(config_add_listener(config, "127.0.0.1:9", error, sizeof(error)), STATUS_OK);
         cr_assert_eq(config_set_backend(config, BACKEND_CLUSTER, "127.0.0.1:2", error, sizeof(error)), STATUS_OK);
+        cr_assert_eq(config_set_option(config, "cores.wait_mode", "fixed", error, sizeof(error)), STATUS_OK);
         cr_assert_eq(config_set_option(config, "cores.wait", "1ms", error, sizeof(error)), STATUS_OK);
         cr_assert_eq(config_set_option(config, "cores.wait_completions", "2", error, sizeof(error)), STATUS_OK);
         cr_assert_eq(config_check(config, error, sizeof(error)), STATUS_OK, "%s", error);

@@ -17,8 +17,8 @@ FALLBACKS = [
      "cores.doorbell": "eventfd"},
     {"cores.idle": "sleep"},
     {"cores.idle": "spin"},
-    {"cores.wait_completions": "16", "cores.wait": "300us"},
-    {"cores.wait_completions": "16", "cores.wait": "300us", "ring.min_wait": "false"},
+    {"cores.wait_mode": "fixed", "cores.wait_completions": "16", "cores.wait": "300us"},
+    {"cores.wait_mode": "fixed", "cores.wait_completions": "16", "cores.wait": "300us", "ring.min_wait": "false"},
 ]
 
 
