@@ -14,7 +14,7 @@
 #include "core/wait.h"
 
 enum { CONFIG_LISTENERS_MAX = 16, CONFIG_ADDRESSES_MAX = 1024, CONFIG_CPUS_MAX = 256, CONFIG_TEXT_MAX = 256, CONFIG_DATA_CORES_MAX = 64,
-       CONFIG_OPTIONS_MAX = 96, CONFIG_FILE_BYTES_MAX = 1 << 20 };
+       CONFIG_OPTIONS_MAX = 96, CONFIG_SOCKET_NAME_MAX = 64, CONFIG_FILE_BYTES_MAX = 1 << 20 };
 
 enum config_present { PRESENT_AUTO /* cluster backends: cluster; servers: standalone */, PRESENT_STANDALONE, PRESENT_CLUSTER };
 enum config_idle { IDLE_SLEEP, IDLE_ADAPTIVE, IDLE_SPIN };
@@ -24,7 +24,8 @@ enum config_backend_kind { BACKEND_CLUSTER, BACKEND_SERVERS };
 struct config_listener {
     char address[CONFIG_TEXT_MAX]; /* "127.0.0.1:6380", "[::1]:6380", "unix:/run/zgateway.sock" */
     enum config_present present;
-    char announce[CONFIG_TEXT_MAX]; /* "host:port" or empty: the address the client dialled */
+    char announce[CONFIG_TEXT_MAX];      /* "host:port" or empty: the address the client dialled */
+    char socket[CONFIG_SOCKET_NAME_MAX]; /* name of the socket that is handed over for it; empty: found by its address */
 };
 
 struct config_address {
@@ -95,6 +96,7 @@ struct config {
     struct config_backend backend;      /* the one that the default use case names */
     struct use_case use_case;           /* `default` */
     uint64_t drain_timeout_ns;          /* SIGTERM: how long requests in flight may take */
+    uint64_t drain_grace_ns;            /* ... and how long clients that were told to move are served */
     char source[CONFIG_TEXT_MAX];       /* the file that was loaded, for messages; empty: none */
     uint32_t lines[CONFIG_OPTIONS_MAX]; /* by enum option_id: the line in `source` that set it; 0: default or command line */
 };

@@ -23,6 +23,7 @@ enum ring_op {
     RING_OP_CONN_CONNECT,
     RING_OP_CONN_CANCEL,
     RING_OP_CONN_CLOSE,
+    RING_OP_CONN_SHUTDOWN,
     RING_OP_COUNT,
     RING_OP_LINK_BIT = 0x80, /* the index is one of the link pool, not of the client pool */
 };

@@ -72,6 +72,22 @@ enum status thread_start(struct thread *thread, const char *name, int cpu, threa
     return explain(STATUS_SYSTEM, error, error_bytes, thread->name, "cannot be started", -1, code);
 }
 
+enum status thread_pin_self(int cpu, char *error, size_t error_bytes)
+{
+    struct cpu_set set = {0};
+    char reason[128];
+    ZG_CHECK(error_bytes > 0);
+    if (cpu >= 0 && cpu < THREAD_CPUS_MAX) {
+        CPU_SET_S((size_t)cpu, sizeof(set), set.parts);
+        if (sched_setaffinity(0, sizeof(set), set.parts) == 0)
+            return STATUS_OK;
+    } else {
+        errno = EINVAL;
+    }
+    (void)snprintf(error, error_bytes, "cannot be pinned to CPU %d: %s", cpu, strerror_r(errno, reason, sizeof(reason)));
+    return STATUS_INVALID;
+}
+
 void thread_join(struct thread *thread)
 {
     ZG_CHECK(thread->run != NULL);

@@ -30,6 +30,9 @@ struct thread {
  * holds a sentence (cut to error_bytes, always with a NUL). */
 enum status thread_start(struct thread *thread, const char *name, int cpu, thread_fn run, void *context, char *error, size_t error_bytes) ZG_NODISCARD;
 
+/* Pins the calling thread to one CPU. INVALID where this process may not use it; `error` holds a sentence then. */
+enum status thread_pin_self(int cpu, char *error, size_t error_bytes) ZG_NODISCARD;
+
 /* Waits for the end of a thread that was started; once per start. */
 void thread_join(struct thread *thread);
 

@@ -16,6 +16,7 @@ enum {
 };
 
 static void parse_input(struct net *net, struct client *client);
+static void cut(struct net *net, struct client *client);
 
 static void run_task(struct core *core, struct task *task)
 {
@@ -24,7 +25,7 @@ static void run_task(struct core *core, struct task *task)
     if (!conn_is_open(&client->conn) || client->pause != 0)
         return;
     parse_input(net, client);
-    if (client->pause == 0 && conn_is_open(&client->conn) && !list_is_linked(&client->task.node))
+    if (client->pause == 0 && (client->drain & DRAIN_CUT) == 0 && conn_is_open(&client->conn) && !list_is_linked(&client->task.node))
         conn_resume(core, &client->conn);
 }
 
@@ -233,6 +234,11 @@ static uint32_t parse(struct net *net, struct client *client, struct block *bloc
             if (!taken)
                 break;
             taken_count++;
+            if (__builtin_expect((client->drain & DRAIN_LAST) != 0, 0)) {
+                cut(net, client);
+                position = length;
+                break;
+            }
         }
         position += consumed;
     }
@@ -295,7 +301,7 @@ static void on_data(struct core *core, struct conn *conn, struct block *block, c
     struct net *net = core->net;
     metric_add(core->metrics, METRIC_bytes_from_clients_total, length);
     wait_client_active(&core->wait, &client->active_stamp);
-    if ((conn->flags & CONN_CLOSE_AFTER_SEND) != 0)
+    if ((conn->flags & CONN_CLOSE_AFTER_SEND) != 0 || (client->drain & DRAIN_CUT) != 0)
         return;
     if (client->input == NULL && client->pause == 0) {
         uint32_t used = parse(net, client, block, bytes, length);
@@ -395,8 +401,29 @@ struct client *client_open(struct net *net, struct ring_file file, uint16_t list
     return client;
 }
 
-void client_drain(struct net *net, struct client *client)
+static void cut(struct net *net, struct client *client)
 {
-    if (client->inflight == 0)
-        conn_close_after_send(net->core, &client->conn, CLOSE_DRAIN);
+    client->drain |= DRAIN_CUT;
+    conn_pause(net->core, &client->conn);
+    if (client->input != NULL)
+        arena_put(net->core->arena, &client->input);
+}
+
+void client_stop_reading(struct net *net, struct client *client)
+{
+    if ((client->drain & (DRAIN_CUT | DRAIN_LAST)) != 0)
+        return;
+    if (client->input == NULL)
+        cut(net, client);
+    else if (client->pause == 0 && !list_is_linked(&client->task.node))
+        client->drain |= DRAIN_LAST; /* what is there is a part of one command */
+    else
+        conn_pause(net->core, &client->conn); /* whole commands wait in the input: once they are under way it is called again */
+}
+
+void client_push(struct net *net, struct client *client, const struct resp_writer *push)
+{
+    struct reply reply = {.bytes = push->data, .length = push->length};
+    ZG_CHECK(client->session.protocol == 3);
+    client_queue_reply(net, client, &reply);
 }

@@ -26,6 +26,14 @@ struct listener;
 
 enum client_pause { PAUSE_PIPELINE = 1u << 0, PAUSE_OUTPUT = 1u << 1, PAUSE_DRAIN = 1u << 2, PAUSE_CREDIT = 1u << 3, PAUSE_END = 1u << 4 };
 
+/* While the gateway drains. */
+enum drain_flag {
+    DRAIN_TOLD = 1u << 0, /* MOVING was pushed */
+    DRAIN_LAST = 1u << 1, /* the command that is arriving is the last one that is read */
+    DRAIN_CUT = 1u << 2,  /* nothing more is read */
+    DRAIN_LINGERS = 1u << 3, /* drain_ms is set */
+};
+
 struct client {
     struct conn conn; /* first member: a client is found by its connection */
     struct session session;
@@ -44,8 +52,10 @@ struct client {
     struct socket_endpoint local; /* the address the client dialled */
     uint64_t epoch_floor;         /* no request in flight was routed by an older topology than this epoch */
     uint32_t active_stamp;        /* for the wait controller: the window in which it was last active */
+    uint32_t drain_ms;            /* net/drain.c: when the drain saw first that FIN was sent, low 32 bits */
     uint16_t listener;            /* index */
     uint8_t pause;                /* enum client_pause */
+    uint8_t drain;                /* enum drain_flag */
 };
 _Static_assert(sizeof(struct client) <= 384, "an idle client must stay cheap");
 
@@ -61,8 +71,11 @@ void client_advance(struct net *net, struct client *client);
 void client_pause(struct net *net, struct client *client, enum client_pause reason);
 void client_wake(struct net *net, struct client *client, enum client_pause reason);
 
-/* Draining: answers what is in flight, then closes. */
-void client_drain(struct net *net, struct client *client);
+/* Draining: nothing more is read from the socket. What has been read is answered; of a command that has begun to arrive the rest is read, and it is the last one. To be called again until it is done. */
+void client_stop_reading(struct net *net, struct client *client);
+
+/* Puts a push between two replies. The session must speak RESP3. */
+void client_push(struct net *net, struct client *client, const struct resp_writer *push);
 
 /* Requests that came and were answered; the core counts the clients that wait. */
 static inline void client_inflight_add(struct core *core, struct client *client, uint32_t count)

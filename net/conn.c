@@ -134,6 +134,18 @@ static void maybe_receive(struct core *core, struct conn *conn)
         conn->transport->receive(core, conn);
 }
 
+/* Everything queued is sent. The receive must be armed, to see the peer's end. */
+static void shut_down(struct core *core, struct conn *conn)
+{
+    ZG_CHECK(conn->state == CONN_OPEN && (conn->flags & (CONN_FINISH | CONN_SHUT)) == CONN_FINISH);
+    conn->flags |= CONN_SHUT;
+    struct io_uring_sqe *sqe = begin_operation(core, conn);
+    io_uring_prep_shutdown(sqe, conn->file.number, SHUT_WR);
+    sqe->flags |= ring_file_flags(&core->ring);
+    io_uring_sqe_set_data64(sqe, user_data_of(conn, RING_OP_CONN_SHUTDOWN));
+    conn_resume(core, conn);
+}
+
 static void on_receive_failed(struct core *core, struct conn *conn, int32_t result)
 {
     if (result == -ENOBUFS) {
@@ -145,6 +157,10 @@ static void on_receive_failed(struct core *core, struct conn *conn, int32_t resu
     } else if (result == -ECANCELED || result == -EINTR || result == -EAGAIN) {
         conn->flags &= (uint8_t)~CONN_CANCELLING;
         maybe_receive(core, conn);
+    } else if ((conn->flags & CONN_FINISH) != 0) {
+        /* The peer has ended its side. It may still read: what is queued goes out first, and then the receive is armed again. */
+        if (result != 0 || (conn->flags & CONN_SHUT) != 0)
+            conn_close(core, conn, conn->close_reason);
     } else {
         conn_close(core, conn, result == 0 || result == -ECONNRESET || result == -EPIPE ? CLOSE_PEER : CLOSE_READ);
     }
@@ -189,6 +205,8 @@ static void on_send(struct core *core, uint64_t user_data, int32_t result, uint3
         send_queue_sent(core, &conn->out, (uint64_t)result);
     if (conn->out.head != NULL)
         conn_mark_dirty(core, conn);
+    else if ((conn->flags & CONN_FINISH) != 0)
+        shut_down(core, conn);
     else if ((conn->flags & CONN_CLOSE_AFTER_SEND) != 0)
         conn_close(core, conn, conn->close_reason);
     if (conn->state == CONN_OPEN)
@@ -202,6 +220,17 @@ static void on_connect(struct core *core, uint64_t user_data, int32_t result, ui
     if (conn == NULL || end_operation(core, conn))
         return;
     conn->ops->on_connect(core, conn, result);
+}
+
+static void on_shutdown(struct core *core, uint64_t user_data, int32_t result, uint32_t flags)
+{
+    (void)flags;
+    struct conn *conn = conn_of(core, user_data);
+    if (conn == NULL || end_operation(core, conn))
+        return;
+    /* The peer has reset the connection: nothing is left to wait for. */
+    if (result < 0)
+        conn_close(core, conn, conn->close_reason);
 }
 
 static void on_cancel(struct core *core, uint64_t user_data, int32_t result, uint32_t flags)
@@ -236,6 +265,7 @@ void conn_setup(struct core *core)
     core->completions[RING_OP_CONN_CONNECT] = on_connect;
     core->completions[RING_OP_CONN_CANCEL] = on_cancel;
     core->completions[RING_OP_CONN_CLOSE] = on_close;
+    core->completions[RING_OP_CONN_SHUTDOWN] = on_shutdown;
 }
 
 void conn_init(struct conn *conn, enum conn_kind kind, const struct conn_ops *ops, const struct transport *transport, struct ring_file file)
@@ -324,4 +354,14 @@ void conn_close_after_send(struct core *core, struct conn *conn, enum close_reas
     }
     conn->close_reason = (uint8_t)reason;
     conn->flags |= CONN_CLOSE_AFTER_SEND;
+}
+
+void conn_finish(struct core *core, struct conn *conn, enum close_reason reason)
+{
+    if (conn->state != CONN_OPEN || (conn->flags & CONN_CLOSE_AFTER_SEND) != 0)
+        return;
+    conn->close_reason = (uint8_t)reason;
+    conn->flags |= CONN_CLOSE_AFTER_SEND | CONN_FINISH;
+    if (conn->out.head == NULL && (conn->flags & CONN_SENDING) == 0)
+        shut_down(core, conn);
 }

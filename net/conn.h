@@ -3,6 +3,8 @@
  * client or the link that embeds it. How bytes get to the socket is the business of its transport.
  *
  *     OPENING (links: connecting) ──► OPEN ──► CLOSING (cancel; wait for operations) ──► CLOSED (close; wait) ──► released at the end of the iteration
+ *
+ * A client that is to leave in order (conn_finish) stays OPEN with CONN_FINISH, later CONN_SHUT: its replies go out, then FIN, and what it sends meanwhile is dropped.
  */
 #pragma once
 
@@ -25,6 +27,8 @@ enum conn_flag {
     CONN_DIRTY = 1u << 3,     /* in the list of connections to flush */
     CONN_CANCELLING = 1u << 4,  /* the receive is being cancelled */
     CONN_CLOSE_AFTER_SEND = 1u << 5,
+    CONN_FINISH = 1u << 6, /* with CLOSE_AFTER_SEND: FIN instead of a close, then the peer's is waited for */
+    CONN_SHUT = 1u << 7,   /* FIN is sent */
 };
 
 /* What the embedding object does; one constant table per kind. */
@@ -87,6 +91,10 @@ void conn_resume(struct core *core, struct conn *conn);
 void conn_close(struct core *core, struct conn *conn, enum close_reason reason);
 /* Begins the close once everything queued has been sent. */
 void conn_close_after_send(struct core *core, struct conn *conn, enum close_reason reason);
+
+/* The orderly end: once everything queued has been sent the peer is told that nothing more comes (FIN), and what it still sends is dropped until it ends its side too. A close with bytes unread would
+ * make the kernel reset the connection, and the peer might lose replies that it has not read. The owner bounds the wait by conn_close. */
+void conn_finish(struct core *core, struct conn *conn, enum close_reason reason);
 
 static inline bool conn_is_open(const struct conn *conn)
 {

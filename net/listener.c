@@ -4,6 +4,7 @@
 #include "net/listener.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
@@ -31,7 +32,7 @@ static bool has_room(const struct net *net)
     return room(net) > 0;
 }
 
-enum { ROOM_FOR_MULTISHOT = 256, HANDOVER_MARGIN = 64 };
+enum { ROOM_FOR_MULTISHOT = 256, HANDOVER_MARGIN = 64, HELD_MAX_MS = 5000, REST_MAX = 4096 };
 
 static void arm(struct net *net, struct listener *listener)
 {
@@ -70,7 +71,7 @@ static uint32_t choose_core(struct net *net)
 {
     struct core *core = net->core;
     uint32_t cores = core->shared->data_cores;
-    if (cores < 2)
+    if (cores < 2 || net->is_draining)
         return core->id;
     uint32_t other = (core->id + 1 + rng_below(&core->rng, cores - 1)) % cores;
     uint64_t own_count = net->clients.live_count;
@@ -96,7 +97,7 @@ void listener_adopt(struct net *net, int fd, uint16_t listener)
     struct core *core = net->core;
     struct socket_endpoint peer;
     struct socket_endpoint local;
-    if (net->is_draining || !has_room(net)) {
+    if (!has_room(net)) {
         close(fd);
         metric_add(core->metrics, METRIC_accept_errors_total, 1);
         return;
@@ -141,7 +142,7 @@ static bool is_unix(const struct config_listener *config)
     return strncmp(config->address, "unix:", 5) == 0;
 }
 
-enum status listeners_open(struct net *net, char *error, size_t error_bytes)
+enum status listeners_open(struct net *net, const int *handed_over, char *error, size_t error_bytes)
 {
     const struct config *config = net->core->config;
     net->core->completions[RING_OP_ACCEPT] = on_accept;
@@ -154,6 +155,12 @@ enum status listeners_open(struct net *net, char *error, size_t error_bytes)
         enum config_present present = listener->config->present;
         listener->presents_cluster = present == PRESENT_CLUSTER || (present == PRESENT_AUTO && config->backend.kind == BACKEND_CLUSTER);
         listener->fd = -1;
+        if (handed_over != NULL && handed_over[i] >= 0) {
+            listener->fd = handed_over[i];
+            listener->is_handed_over = true;
+            listener->state = LISTENER_HELD;
+            continue;
+        }
         if (is_unix(listener->config) && net->core->id != 0)
             continue;
         listener->fd = socket_listen(listener->config->address, error, error_bytes);
@@ -164,7 +171,35 @@ enum status listeners_open(struct net *net, char *error, size_t error_bytes)
         listener->state = LISTENER_ACCEPTING;
         arm(net, listener);
     }
+    net->held_until_ms = net->core->now_ms + HELD_MAX_MS;
     return STATUS_OK;
+}
+
+void listeners_begin(struct net *net)
+{
+    for (uint32_t i = 0; i < net->listeners_count; i++) {
+        struct listener *listener = &net->listeners[i];
+        if (listener->state != LISTENER_HELD)
+            continue;
+        listener->state = LISTENER_ACCEPTING;
+        arm(net, listener);
+    }
+}
+
+/* The socket is about to be closed: who has connected to it already is served as far as a drain goes. */
+static void take_rest(struct net *net, struct listener *listener)
+{
+    int flags = fcntl(listener->fd, F_GETFL);
+    if (flags < 0 || fcntl(listener->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+        return;
+    for (int i = 0; i < REST_MAX && has_room(net); i++) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        metric_add(net->core->metrics, METRIC_accepts_total, 1);
+        socket_prepare_accepted(fd);
+        listener_adopt(net, fd, listener->index);
+    }
 }
 
 void listeners_close(struct net *net)
@@ -176,11 +211,22 @@ void listeners_close(struct net *net)
         disarm(net, listener);
         listener->state = LISTENER_CLOSED;
         ring_submit(&net->core->ring);
+        if (listener->is_handed_over)
+            continue;
+        take_rest(net, listener);
         close(listener->fd);
         if (is_unix(listener->config))
             (void)unlink(listener->config->address + 5);
         listener->fd = -1;
     }
+}
+
+bool listeners_are_closed(const struct net *net)
+{
+    for (uint32_t i = 0; i < net->listeners_count; i++)
+        if (net->listeners[i].state != LISTENER_CLOSED || net->listeners[i].is_armed)
+            return false;
+    return true;
 }
 
 void listeners_retry(struct net *net)

@@ -3,6 +3,10 @@
  * less loaded of two cores: this one and another drawn at random.
  *
  *     ACCEPTING ── table or pool full, EMFILE, no memory ──► PAUSED ── a client left, or 50 ms ──► ACCEPTING ── drain ──► CLOSED
+ *
+ * A socket that was handed over (net/activation.h) is one for all cores: each has an accept with it. The kernel wakes one of those that wait, often the same, and the choice between two cores spreads
+ * what it accepts. Such a socket begins HELD: connections wait in its queue until there is a topology to serve them by, or five seconds have passed. It is never closed and its path never removed, so that
+ * connections made from now on wait for the next process.
  */
 #pragma once
 
@@ -13,13 +17,14 @@
 
 struct net;
 
-enum listener_state { LISTENER_CLOSED, LISTENER_ACCEPTING, LISTENER_PAUSED };
+enum listener_state { LISTENER_CLOSED, LISTENER_HELD, LISTENER_ACCEPTING, LISTENER_PAUSED };
 
 struct listener {
     int fd;
     uint16_t index;
     uint8_t state; /* enum listener_state */
     bool is_armed; /* an accept is with the kernel */
+    bool is_handed_over;
     bool presents_cluster;
     const struct config_listener *config;
 };
@@ -30,13 +35,17 @@ struct msg_conn {
     uint16_t listener;
 };
 
-/* Opens what the configuration lists and begins to accept. On error nothing stays open. */
-enum status listeners_open(struct net *net, char *error, size_t error_bytes) ZG_NODISCARD;
-/* Stops accepting and closes the sockets. */
+/* Opens what the configuration lists and begins to accept. handed_over: descriptors by the listener's index, -1 where this core opens its own; NULL: it opens all. On error nothing of its own stays open. */
+enum status listeners_open(struct net *net, const int *handed_over, char *error, size_t error_bytes) ZG_NODISCARD;
+/* HELD listeners accept: there is something to serve, or net->held_until_ms has passed. */
+void listeners_begin(struct net *net);
+/* Stops accepting. Closes the core's own sockets, after taking the connections that wait in their queues: those would be reset. */
 void listeners_close(struct net *net);
+/* After listeners_close: no accept is with the kernel any more, so no further connection comes. */
+bool listeners_are_closed(const struct net *net);
 
 /* A connection that another core accepted: takes fd. */
 void listener_adopt(struct net *net, int fd, uint16_t listener);
 
-/* Every 50 ms, and when a client's place is free again: paused listeners try again. */
+/* Every tick, and when a client's place is free again: paused listeners try again. */
 void listeners_retry(struct net *net);

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "net/client.h"
+#include "net/drain.h"
 #include "net/link.h"
 
 enum { REQUESTS_RESERVE = 4096, LEGS_RESERVE = 2048 };
@@ -101,6 +102,8 @@ void net_flush(struct net *net)
     struct list_node *node;
     while ((node = list_pop_front(&net->dirty)) != NULL) {
         struct conn *conn = LIST_ENTRY(node, struct conn, flush_node);
+        if (__builtin_expect(net->is_draining, 0) && conn->kind == CONN_CLIENT)
+            drain_before_send(net, client_of_conn(conn));
         /* A send in flight carries on: its completion marks the connection dirty again. */
         if (conn->state != CONN_OPEN || (conn->flags & CONN_SENDING) != 0 || conn->out.head == NULL)
             continue;

@@ -93,6 +93,8 @@ struct net {
     struct link_pool *link_pool; /* set by link_pool_init */
     struct listener *listeners;
     uint32_t listeners_count;
+    uint64_t held_until_ms; /* of listeners that were handed over: they accept from then on, whatever is known of the backends */
+    uint64_t drain_began_ms;
     bool is_draining;
 };
 

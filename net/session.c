@@ -271,6 +271,7 @@ void session_local_reset(struct session_call *call)
     session->name = NULL;
     session->protocol = 2;
     session->reply_mode = REPLY_ON;
+    session->moving = MOVING_OFF;
     session->is_readonly = false;
     session->no_evict = false;
     session->no_touch = false;

@@ -15,7 +15,10 @@ enum session_reply_mode { REPLY_ON, REPLY_OFF, REPLY_SKIP_NEXT /* CLIENT REPLY S
 /* What the gateway says it is: the version of the command set, since the backend's is not known to a connection. */
 #define SESSION_REDIS_VERSION "7.0.15"
 
-enum { SESSION_TEXT_MAX = 1024 /* bytes of a name, library or library version that a client sets */ };
+enum { SESSION_TEXT_MAX = 1024 /* bytes of a name, library or library version that a client sets */, SESSION_ENDPOINT_MAX = 320 /* with NUL */ };
+
+/* CLIENT MAINT_NOTIFICATIONS: whether the client is pushed MOVING when the process is about to end, and whether with a place to go to. */
+enum session_moving { MOVING_OFF, MOVING_ENDPOINT, MOVING_NO_ENDPOINT };
 
 /* At most 128 bytes; texts are allocated only where a client sends them. */
 struct session {
@@ -28,6 +31,7 @@ struct session {
     uint16_t last_command; /* index in the command table */
     uint8_t protocol;      /* 2 or 3 */
     uint8_t reply_mode;    /* enum session_reply_mode */
+    uint8_t moving;        /* enum session_moving */
     bool is_readonly;      /* READONLY was sent */
     bool is_authenticated;
     bool no_evict, no_touch;
@@ -58,6 +62,8 @@ struct request_ops {
     void (*client_list)(void *context, struct resp_writer *text, const struct session *self);
     /* The backend's raw reply to COMMAND or COMMAND DOCS in that protocol, borrowed until the writer has it; NULL: none. */
     const uint8_t *(*command_reply)(void *context, uint8_t protocol, bool docs, uint32_t *length);
+    /* Where the client of the connection at work finds the gateway, "host:port" with NUL, in SESSION_ENDPOINT_MAX bytes. False: nothing that clients would understand (a unix socket; IPv6 without a name). */
+    bool (*client_endpoint)(void *context, char *text);
 };
 
 enum session_result {

@@ -77,6 +77,32 @@ void session_local_client_no_touch(struct session_call *call)
     set_flag(call, &call->session->no_touch);
 }
 
+/* What clients send: CLIENT MAINT_NOTIFICATIONS ON moving-endpoint-type TYPE. The gateway has one address for each listener, whatever the type; a client that asks for `none` takes its own configuration's.
+ * Clients in their usual mode go on after an error, so a connection that could not be told a place gets one here, rather than a MOVING that its client would not survive. */
+void session_local_client_maint_notifications(struct session_call *call)
+{
+    static const char *const types[] = {"internal-ip", "internal-fqdn", "external-ip", "external-fqdn"};
+    char endpoint[SESSION_ENDPOINT_MAX];
+    uint32_t count = call->args->count;
+    bool is_on = session_arg_is(call, 2, "on"), has_type = count == 5 && session_arg_is(call, 3, "moving-endpoint-type");
+    bool wants_none = count == 3 || (has_type && session_arg_is(call, 4, "none")), wants_place = false;
+    for (size_t i = 0; has_type && i < sizeof(types) / sizeof(types[0]); i++)
+        wants_place = wants_place || session_arg_is(call, 4, types[i]);
+    if ((!is_on && !(session_arg_is(call, 2, "off") && count == 3)) || (is_on && !wants_none && !wants_place)) {
+        session_syntax_error(call);
+    } else if (!is_on) {
+        call->session->moving = MOVING_OFF;
+        resp_write_simple(call->writer, "OK");
+    } else if (call->session->protocol != 3) {
+        resp_write_error(call->writer, "ERR maintenance notifications are pushes, which need RESP3: send HELLO 3 first");
+    } else if (wants_place && !call->env->ops->client_endpoint(call->env->context, endpoint)) {
+        resp_write_error(call->writer, "ERR this listener has no address of that moving-endpoint-type; 'none' is possible");
+    } else {
+        call->session->moving = wants_place ? MOVING_ENDPOINT : MOVING_NO_ENDPOINT;
+        resp_write_simple(call->writer, "OK");
+    }
+}
+
 /* No client-side caching: nobody is redirected to. */
 void session_local_client_getredir(struct session_call *call)
 {

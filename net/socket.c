@@ -154,11 +154,16 @@ enum status socket_resolve(const char *host, uint16_t port, struct sockaddr_stor
     return STATUS_OK;
 }
 
-static void compact(const struct sockaddr_storage *address, struct socket_endpoint *endpoint)
+void socket_endpoint_of(const struct sockaddr_storage *address, struct socket_endpoint *endpoint)
 {
     memset(endpoint, 0, sizeof(*endpoint));
     endpoint->family = address->ss_family;
-    if (address->ss_family == AF_INET) {
+    const struct sockaddr_in6 *mapped = (const struct sockaddr_in6 *)(const void *)address;
+    if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&mapped->sin6_addr)) {
+        endpoint->family = AF_INET;
+        endpoint->port = ntohs(mapped->sin6_port);
+        memcpy(endpoint->bytes, mapped->sin6_addr.s6_addr + 12, 4);
+    } else if (address->ss_family == AF_INET) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
         endpoint->port = ntohs(v4->sin_port);
         memcpy(endpoint->bytes, &v4->sin_addr, sizeof(v4->sin_addr));
@@ -175,12 +180,12 @@ void socket_endpoints(int fd, struct socket_endpoint *peer, struct socket_endpoi
     socklen_t bytes = sizeof(address);
     if (getpeername(fd, (struct sockaddr *)&address, &bytes) != 0)
         address.ss_family = 0;
-    compact(&address, peer);
+    socket_endpoint_of(&address, peer);
     memset(&address, 0, sizeof(address));
     bytes = sizeof(address);
     if (getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
         address.ss_family = 0;
-    compact(&address, local);
+    socket_endpoint_of(&address, local);
 }
 
 void socket_endpoint_host(const struct socket_endpoint *endpoint, char *text, size_t text_bytes)

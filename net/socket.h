@@ -33,6 +33,9 @@ struct socket_endpoint {
     uint8_t bytes[16];
 };
 
+/* An address in short; IPv4 that came through an IPv6 socket (::ffff:127.0.0.1) is IPv4 again. */
+void socket_endpoint_of(const struct sockaddr_storage *address, struct socket_endpoint *endpoint);
+
 /* Both ends of a connected socket; what cannot be told is family 0. */
 void socket_endpoints(int fd, struct socket_endpoint *peer, struct socket_endpoint *local);
 

@@ -13,7 +13,7 @@
 #include "core/thread.h"
 
 /* QUIET and SLOW are steps of timer_aligned_ms. */
-enum { TICK_MS = 20, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024, CPUS_LOOK_MS = 240, CPUS_REQUESTS_MIN = 100 };
+enum { TICK_MS = 20, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024, CPUS_LOOK_MS = 240, CPUS_REQUESTS_MIN = 100, READY_MAX_MS = 5000 };
 
 static struct housekeeper *housekeeper_of(const struct core *core)
 {
@@ -134,7 +134,12 @@ static void look_for_signals(struct housekeeper *housekeeper)
     if (read(housekeeper->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return;
     core_log(&housekeeper->core, LOG_NOTICE, "signal", "signal=%u action=drain", info.ssi_signo);
+    if (housekeeper->is_draining)
+        return;
     housekeeper->is_draining = true;
+    /* Seconds of the wall clock: larger than that of the process before, and clients keep it in any kind of integer. */
+    housekeeper->drain_sequence = (int64_t)(core_realtime_ns(&housekeeper->core) / 1000000000u);
+    notify_stopping(&housekeeper->notify, housekeeper->process->config->drain_timeout_ns);
 }
 
 static void drain(struct housekeeper *housekeeper)
@@ -146,7 +151,9 @@ static void drain(struct housekeeper *housekeeper)
         struct msg *msg = mailbox_reserve(housekeeper->core.mailbox, i, CLASS_CONTROL);
         if (msg == NULL)
             continue;
+        struct msg_drain body = {.sequence = housekeeper->drain_sequence};
         msg->kind = MSG_DRAIN;
+        memcpy(msg->body, &body, sizeof(body));
         housekeeper->drain_sent[i] = true;
     }
     if (atomic_load(&process->finished_count) == process->shared.data_cores) {
@@ -195,16 +202,30 @@ static void look_at_cpus(struct housekeeper *housekeeper)
     metric_set(core->metrics, METRIC_cpus_busy_permille, has_load ? cpu_usage_permille(&housekeeper->cpu_usage) : 0);
 }
 
+/* Every data core has been sent a topology; or there is none to be had, which is no reason to hold up the start of the host. */
+static void tell_ready(struct housekeeper *housekeeper)
+{
+    bool is_serving = housekeeper->newest != NULL;
+    for (uint32_t i = 0; i < housekeeper->process->shared.data_cores; i++)
+        is_serving = is_serving && housekeeper->unsent_epochs[i] == 0;
+    enum told wanted = is_serving ? TOLD_SERVING : housekeeper->core.now_ms >= housekeeper->ready_deadline_ms ? TOLD_LISTENING
+                                                                                                              : TOLD_NOTHING;
+    if (wanted > housekeeper->told && notify_ready(&housekeeper->notify, wanted == TOLD_SERVING))
+        housekeeper->told = wanted;
+}
+
 static void on_tick(struct timer *timer, void *context)
 {
     struct housekeeper *housekeeper = context;
     struct core *core = &housekeeper->core;
     look_for_signals(housekeeper);
     send_snapshots(housekeeper);
-    if (housekeeper->is_draining)
+    if (housekeeper->is_draining) {
         drain(housekeeper);
-    else
+    } else {
         poller_tick(&housekeeper->poller);
+        tell_ready(housekeeper);
+    }
     if (core->config->cores.wait.mode == WAIT_AUTO)
         look_at_cpus(housekeeper);
     housekeeper->is_quiet = drain_logs(housekeeper) == 0 && is_quiet(housekeeper);
@@ -265,6 +286,7 @@ void housekeeper_run(struct housekeeper *housekeeper)
 {
     struct core *core = &housekeeper->core;
     poller_init(&housekeeper->poller, core, core->net, &housekeeper->process->facts, publish, housekeeper);
+    housekeeper->ready_deadline_ms = core->now_ms + READY_MAX_MS;
     timer_set(&core->wheel, &housekeeper->tick, core->now_ms);
     timer_set(&core->wheel, &housekeeper->tick_slow, core->now_ms + TICK_SLOW_MS);
     housekeeper->figures_ms = core->now_ms;
@@ -280,5 +302,6 @@ void housekeeper_release(struct housekeeper *housekeeper)
     net_close(&housekeeper->core);
     close(housekeeper->signal_fd);
     cpu_usage_close(&housekeeper->cpu_usage);
+    notify_close(&housekeeper->notify);
     core_close(&housekeeper->core);
 }

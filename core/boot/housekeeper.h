@@ -3,10 +3,14 @@
  */
 #pragma once
 
+#include "core/boot/notify.h"
 #include "core/boot/worker.h"
 #include "core/cpu_usage.h"
 #include "core/snapshot.h"
 #include "shard/poller.h"
+
+/* What the service manager has been told so far. */
+enum told { TOLD_NOTHING, TOLD_LISTENING, TOLD_SERVING };
 
 struct housekeeper {
     struct core core;
@@ -25,6 +29,10 @@ struct housekeeper {
     struct cpu_usage cpu_usage;
     uint64_t cpus_looked_ms; /* when, and the total of requests then */
     uint64_t cpus_requests;
+    struct notify notify; /* opened by main */
+    enum told told;
+    uint64_t ready_deadline_ms; /* then READY is said without a topology */
+    int64_t drain_sequence;     /* of MOVING */
     bool is_draining;
     bool is_quiet; /* nothing was under way at the last tick, and the next one is far */
     bool drain_sent[CONFIG_DATA_CORES_MAX];

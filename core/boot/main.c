@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -106,6 +107,16 @@ static uint32_t start_workers(struct process *process, struct worker *workers)
     return process->shared.data_cores;
 }
 
+/* This thread, once the others run: they would inherit its CPU where they are not pinned themselves. */
+static bool pin_housekeeper(const struct config *config)
+{
+    char error[256];
+    if (config->cores.housekeeping_cpu < 0 || thread_pin_self(config->cores.housekeeping_cpu, error, sizeof(error)) == STATUS_OK)
+        return true;
+    (void)fprintf(stderr, "zgateway: housekeeping core: %s\n", error);
+    return false;
+}
+
 static int report_failures(const struct housekeeper *housekeeper, const struct worker *workers, uint32_t count)
 {
     if (housekeeper->error[0] != '\0')
@@ -114,6 +125,24 @@ static int report_failures(const struct housekeeper *housekeeper, const struct w
         if (workers[i].error[0] != '\0')
             (void)fprintf(stderr, "zgateway: data core %u: %s\n", i, workers[i].error);
     return EXIT_CANNOT_RUN;
+}
+
+/* What the service manager gave. Its variables are not for processes that this one might start. */
+static enum status take_handed_over(struct process *process, struct notify *notify, const struct config *config)
+{
+    char error[512] = "";
+    struct activation_env env = activation_env_read();
+    enum status status = activation_take(&process->activation, &env, config, error, sizeof(error));
+    if (status != STATUS_OK)
+        (void)fprintf(stderr, "zgateway: %s\n", error);
+    else if (process->activation.notice[0] != '\0')
+        (void)fprintf(stderr, "zgateway: %s\n", process->activation.notice);
+    notify_open(notify);
+    (void)unsetenv("LISTEN_PID");
+    (void)unsetenv("LISTEN_FDS");
+    (void)unsetenv("LISTEN_FDNAMES");
+    (void)unsetenv("NOTIFY_SOCKET");
+    return status;
 }
 
 static int run(const struct config *config)
@@ -131,6 +160,8 @@ static int run(const struct config *config)
     struct worker *workers = alloc_zeroed(count * sizeof(*workers));
     struct housekeeper *housekeeper = alloc_zeroed(sizeof(*housekeeper));
     housekeeper->process = process;
+    if (take_handed_over(process, &housekeeper->notify, config) != STATUS_OK)
+        return EXIT_CANNOT_RUN;
     housekeeper->log_fd = log_fd;
     for (uint32_t i = 0; i <= count; i++) {
         struct core *core = i < count ? &workers[i].core : &housekeeper->core;
@@ -145,13 +176,13 @@ static int run(const struct config *config)
     enum status status = housekeeper_open(housekeeper);
     if (status != STATUS_OK)
         return report_failures(housekeeper, workers, 0);
-    if (start_workers(process, workers) < count)
+    if (start_workers(process, workers) < count || !pin_housekeeper(config))
         return EXIT_CANNOT_RUN;
     pthread_barrier_wait(&process->opened);
     if (atomic_load(&process->failed_count) > 0)
         return report_failures(housekeeper, workers, count);
 
-    core_log(&housekeeper->core, LOG_NOTICE, "started", "version=" ZG_VERSION " data_cores=%u pid=%d", count, getpid());
+    core_log(&housekeeper->core, LOG_NOTICE, "started", "version=" ZG_VERSION " data_cores=%u pid=%d sockets_handed_over=%u", count, getpid(), process->activation.count);
     housekeeper_run(housekeeper);
 
     for (uint32_t i = 0; i < count; i++)

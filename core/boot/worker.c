@@ -12,6 +12,7 @@
 #include "core/address.h"
 #include "core/boot/info.h"
 #include "net/client.h"
+#include "net/drain.h"
 #include "net/listener.h"
 #include "shard/local.h"
 
@@ -25,25 +26,44 @@ static struct worker *worker_of(const struct core *core)
 
 /* ---- what a session asks for ---- */
 
+/* Where the client at work finds this gateway: what its listener announces, else the address it dialled. False: it dialled a unix socket. */
+static bool find_endpoint(struct net *net, char *host, size_t host_bytes, uint16_t *port)
+{
+    const struct client *client = net->current;
+    const char *announced = net->listeners[client->listener].config->announce;
+    struct config_address announce;
+    char error[128];
+    *port = client->local.port;
+    socket_endpoint_host(&client->local, host, host_bytes);
+    if (announced[0] != '\0' && address_parse(announced, false, &announce, error, sizeof(error)) == STATUS_OK) {
+        (void)snprintf(host, host_bytes, "%s", announce.host);
+        *port = announce.port;
+    }
+    return host[0] != '\0';
+}
+
+/* Clients divide what they are told at its colon: an IPv6 address would send them astray. */
+static bool client_endpoint(void *context, char *text)
+{
+    char host[CONFIG_TEXT_MAX];
+    uint16_t port;
+    if (!find_endpoint(context, host, sizeof(host), &port) || strchr(host, ':') != NULL)
+        return false;
+    (void)snprintf(text, SESSION_ENDPOINT_MAX, "%s:%u", host, port);
+    return true;
+}
+
 static void cluster_command(void *context, const struct session *session, const struct command *command, const struct command_args *args, struct resp_writer *writer)
 {
     struct net *net = context;
-    const struct client *client = net->current;
-    const struct listener *listener = &net->listeners[client->listener];
-    char host[64];
-    struct config_address announce;
+    const struct listener *listener = &net->listeners[net->current->listener];
+    char host[CONFIG_TEXT_MAX];
     struct local_view view = {
         .topology = worker_of(net->core)->dispatcher.topology,
         .presents_cluster = listener->presents_cluster,
         .announce_host = host,
-        .announce_port = client->local.port,
     };
-    socket_endpoint_host(&client->local, host, sizeof(host));
-    char error[128];
-    if (listener->config->announce[0] != '\0' && address_parse(listener->config->announce, false, &announce, error, sizeof(error)) == STATUS_OK) {
-        view.announce_host = announce.host;
-        view.announce_port = announce.port;
-    }
+    (void)find_endpoint(net, host, sizeof(host), &view.announce_port);
     local_cluster_command(&view, session, command, args, writer);
 }
 
@@ -77,13 +97,15 @@ static const uint8_t *command_reply(void *context, uint8_t protocol, bool docs, 
 
 /* ---- hooks of the loop ---- */
 
-static void begin_drain(struct worker *worker)
+static void begin_drain(struct worker *worker, const struct msg *msg)
 {
     struct net *net = worker->core.net;
+    struct msg_drain body;
+    memcpy(&body, msg->body, sizeof(body));
     if (net->is_draining)
         return;
-    net->is_draining = true;
     worker->drain_deadline_ms = worker->core.now_ms + worker->core.config->drain_timeout_ns / 1000000;
+    drain_begin(net, body.sequence);
     listeners_close(net);
     timer_set(&worker->core.wheel, &worker->tick, worker->core.now_ms);
 }
@@ -103,6 +125,9 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
         worker->published = body.published;
         net_set_commands(core->net, body.published->facts->commands);
         adopt_topology(&worker->dispatcher, body.published->topology);
+        if (!worker->is_serving)
+            atomic_fetch_add(&worker->process->serving_count, 1);
+        worker->is_serving = true;
         return;
     }
     case MSG_CONN: {
@@ -118,7 +143,7 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
         return;
     }
     case MSG_DRAIN:
-        begin_drain(worker);
+        begin_drain(worker, msg);
         return;
     case MSG_NONE:
     case MSG_RETURN:
@@ -173,18 +198,37 @@ static const struct core_hooks hooks = {
 
 /* ---- timers ---- */
 
+/*
+ * No connection comes any more, from the kernel or from another core. Each step takes a tick of its own: what a core accepted last is handed over at the end of that iteration, before it counts itself in
+ * the next tick; and a core that sees all counted takes the messages that were sent until then before its next tick.
+ */
+static bool is_settled(struct worker *worker)
+{
+    struct process *process = worker->process;
+    switch (worker->settling) {
+    case SETTLING_ACCEPTING:
+        worker->settling = listeners_are_closed(worker->core.net) ? SETTLING_CLOSED : SETTLING_ACCEPTING;
+        return false;
+    case SETTLING_CLOSED:
+        atomic_fetch_add(&process->closed_count, 1);
+        worker->settling = SETTLING_COUNTED;
+        return false;
+    case SETTLING_COUNTED:
+        worker->settling = atomic_load(&process->closed_count) == process->shared.data_cores ? SETTLING_DONE : SETTLING_COUNTED;
+        return false;
+    case SETTLING_DONE:
+        return true;
+    }
+    ZG_UNREACHABLE();
+}
+
 static void drain_clients(struct worker *worker)
 {
     struct net *net = worker->core.net;
     bool is_late = worker->core.now_ms >= worker->drain_deadline_ms;
-    for (struct list_node *node = net->clients_all.next; node != &net->clients_all;) {
-        struct client *client = LIST_ENTRY(node, struct client, all);
-        node = node->next;
-        if (is_late)
-            conn_close(&worker->core, &client->conn, CLOSE_DRAIN);
-        else
-            client_drain(net, client);
-    }
+    drain_tick(net, is_late);
+    if (!is_settled(worker))
+        return;
     if (net->clients.live_count > 0 || (!dispatcher_is_idle(&worker->dispatcher) && !is_late))
         return;
     if (!worker->is_drained) {
@@ -205,12 +249,18 @@ static void on_tick(struct timer *timer, void *context)
     struct net *net = core->net;
     request_expire(net);
     dispatcher_tick(&worker->dispatcher);
-    if (net->is_draining)
+    /* Handed-over sockets have their connections wait until every core can serve: a connection or a leg may go to any of them. */
+    bool all_serve = atomic_load_explicit(&worker->process->serving_count, memory_order_relaxed) == worker->process->shared.data_cores;
+    bool is_held = !all_serve && core->now_ms < net->held_until_ms;
+    if (net->is_draining) {
         drain_clients(worker);
-    else
+    } else {
+        if (!is_held)
+            listeners_begin(net);
         listeners_retry(net);
+    }
     metric_set(core->metrics, METRIC_requests_inflight, net->requests.live_count);
-    worker->is_quiet = dispatcher_is_idle(&worker->dispatcher) && !net->is_draining;
+    worker->is_quiet = dispatcher_is_idle(&worker->dispatcher) && !net->is_draining && !is_held;
     timer_set(&core->wheel, timer, worker->is_quiet ? timer_aligned_ms(core->now_ms, TICK_QUIET_MS) : core->now_ms + TICK_BUSY_MS);
 }
 
@@ -245,13 +295,14 @@ static enum status open_worker(struct worker *worker)
         .client_addresses = client_addresses,
         .client_list = info_client_list,
         .command_reply = command_reply,
+        .client_endpoint = client_endpoint,
     };
     dispatcher_init(&worker->dispatcher, core, net);
     timer_init(&worker->tick, on_tick, worker);
     timer_init(&worker->tick_slow, on_tick_slow, worker);
     timer_set(&core->wheel, &worker->tick, core->now_ms + TICK_BUSY_MS);
     timer_set(&core->wheel, &worker->tick_slow, core->now_ms + TICK_SLOW_MS);
-    status = listeners_open(net, worker->error, sizeof(worker->error));
+    status = listeners_open(net, process->activation.fds, worker->error, sizeof(worker->error));
     return status;
 }
 

@@ -65,6 +65,41 @@ Test(thread, start_on_a_cpu_that_is_not_there_is_an_error_with_text)
     cr_assert_str_eq(tiny, "thread ");
 }
 
+static void pin_itself(void *context)
+{
+    char error[200];
+    struct seen *seen = context;
+    cr_assert_eq(thread_pin_self(seen->cpu, error, sizeof(error)), STATUS_OK, "%s", error);
+    look(context);
+}
+
+Test(thread, pin_self_runs_on_that_cpu_alone)
+{
+    uint16_t cpus[16];
+    uint32_t count = thread_cpus(cpus, 16);
+    for (uint32_t i = 0; i < count; i++) {
+        struct thread thread;
+        struct seen seen = {.cpu = cpus[i]};
+        char error[200];
+        cr_assert_eq(thread_start(&thread, "zg", -1, pin_itself, &seen, error, sizeof(error)), STATUS_OK);
+        thread_join(&thread);
+        cr_expect(seen.cpu == cpus[i] && seen.cpus_count == 1);
+    }
+    cr_expect_eq(thread_cpus_count(), count, "others are not touched");
+}
+
+Test(thread, pin_self_to_a_cpu_that_is_not_there_is_an_error_with_text)
+{
+    static const int cpus[] = {-1, 4095, 4096, INT32_MAX};
+    for (size_t i = 0; i < sizeof(cpus) / sizeof(cpus[0]); i++) {
+        char error[200] = "";
+        uint32_t count = thread_cpus_count();
+        cr_expect_eq(thread_pin_self(cpus[i], error, sizeof(error)), STATUS_INVALID);
+        cr_expect_not_null(strstr(error, "cannot be pinned to CPU"));
+        cr_expect_eq(thread_cpus_count(), count);
+    }
+}
+
 Test(thread, cpus_agree_with_count_and_respect_the_maximum)
 {
     uint16_t cpus[THREAD_CPUS_MAX];

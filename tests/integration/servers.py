@@ -49,14 +49,14 @@ def free_port():
 class Process:
     """A child with its log in a file."""
 
-    def __init__(self, name, args, directory, preexec=None, env=None):
+    def __init__(self, name, args, directory, preexec=None, env=None, pass_fds=()):
         os.makedirs(directory, exist_ok=True)
         self.name = name
         self.log_path = os.path.join(directory, name + ".log")
         self.args = args
         log = open(self.log_path, "ab")
         self.child = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=directory, preexec_fn=preexec,
-                                      env=env, start_new_session=True)
+                                      env=env, start_new_session=True, pass_fds=pass_fds)
         log.close()
 
     @property

@@ -22,6 +22,7 @@ struct fixture {
     const char *backend_reply;        /* what command_reply gives for COMMAND; NULL: none */
     const char *backend_docs;         /* ... for COMMAND DOCS */
     const char *list_text;            /* what client_list appends; NULL: the session's own line */
+    bool has_no_endpoint;             /* the connection has no address that clients would understand */
     uint8_t asked_protocol;           /* as told to command_reply last */
     const struct command *cluster_of; /* command that cluster_command was called with last */
     char sections[512];               /* names of the INFO sections asked for by the command run last, each with a space behind it */
@@ -71,7 +72,14 @@ static inline const uint8_t *fake_command_reply(void *context, uint8_t protocol,
     return (const uint8_t *)reply;
 }
 
-static const struct request_ops fake_ops = {fake_cluster_command, fake_info_section, fake_client_addresses, fake_client_list, fake_command_reply};
+static inline bool fake_client_endpoint(void *context, char *text)
+{
+    struct fixture *fixture = context;
+    (void)snprintf(text, SESSION_ENDPOINT_MAX, "127.0.0.1:6380");
+    return !fixture->has_no_endpoint;
+}
+
+static const struct request_ops fake_ops = {fake_cluster_command, fake_info_section, fake_client_addresses, fake_client_list, fake_command_reply, fake_client_endpoint};
 
 static inline struct fixture *fixture_create(void)
 {

@@ -690,25 +690,6 @@ Test(client, client_is_closed_in_every_state_without_a_leak)
     net_fixture_destroy(&fixture);
 }
 
-Test(client, drain_lets_what_is_in_flight_end)
-{
-    struct net_fixture *fixture = net_fixture_create();
-    struct net *net = net_fixture_open(fixture);
-    struct client *idle = net_fixture_connect(fixture, &other);
-    struct client *busy = net_fixture_connect(fixture, &peer);
-    peer_send(&peer, GET("a"));
-    await_pending(fixture, 1);
-    client_drain(net, idle);
-    client_drain(net, busy);
-    peer_expect_end(&other);
-    net_fixture_settle(fixture);
-    net_fixture_answer(fixture, 0, "+a\r\n");
-    client_drain(net, busy);
-    peer_expect(&peer, "+a\r\n");
-    peer_expect_end(&peer);
-    net_fixture_destroy(&fixture);
-}
-
 Test(client, full_pool_of_clients_is_a_result)
 {
     struct net_fixture *fixture = net_fixture_create();

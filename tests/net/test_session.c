@@ -139,11 +139,14 @@ Test(session, reset_gives_a_fresh_session)
     (void)run(fixture, "client no-evict on");
     (void)run(fixture, "client no-touch on");
     cr_assert(fixture->session.is_readonly && fixture->session.no_evict && fixture->session.no_touch);
+    (void)run(fixture, "client maint_notifications on");
+    cr_assert_eq(fixture->session.moving, MOVING_NO_ENDPOINT);
     (void)run(fixture, "client reply off");
     cr_expect_str_eq(run(fixture, "reset"), "+RESET\r\n");
     cr_expect_eq(fixture->result, SESSION_REPLY);
     const struct session *session = &fixture->session;
     cr_expect(session->protocol == 2 && session->name == NULL && session->reply_mode == REPLY_ON && !session->is_readonly && !session->no_evict && !session->no_touch);
+    cr_expect_eq(session->moving, MOVING_OFF);
     cr_expect_str_eq(session->library, "lib");
     cr_expect_eq(session->id, 42);
     cr_expect_str_eq(run(fixture, "client getname"), "$-1\r\n");
@@ -259,11 +262,55 @@ Test(session, client_subcommands_answer_as_redis)
         {"client list type", "-ERR syntax error\r\n", NULL},
         {"client list type normal x", "-ERR syntax error\r\n", NULL},
         {"client foo", "-ERR unknown subcommand 'foo'. Try CLIENT HELP.\r\n", NULL},
-        {"client maint_notifications on", "-ERR unknown subcommand 'maint_notifications'. Try CLIENT HELP.\r\n", NULL},
         {"client", "-ERR wrong number of arguments for 'client' command\r\n", NULL},
         {"client setname", "-ERR wrong number of arguments for 'client|setname' command\r\n", NULL});
     cr_expect_str_eq(fixture->session.library, "redis-py");
     cr_expect_str_eq(fixture->session.library_version, "1.2.3");
+    fixture_destroy(&fixture);
+}
+
+Test(session, client_maint_notifications_are_for_resp3)
+{
+    static const struct {
+        const char *words;
+        char reply; /* of RESP3 */
+        enum session_moving moving;
+    } cases[] = {
+        {"client maint_notifications on", '+', MOVING_NO_ENDPOINT},
+        {"client MAINT_NOTIFICATIONS ON moving-endpoint-type internal-ip", '+', MOVING_ENDPOINT},
+        {"client maint_notifications on MOVING-ENDPOINT-TYPE none", '+', MOVING_NO_ENDPOINT},
+        {"client maint_notifications on moving-endpoint-type internal-fqdn", '+', MOVING_ENDPOINT},
+        {"client maint_notifications on moving-endpoint-type external-ip", '+', MOVING_ENDPOINT},
+        {"client maint_notifications on moving-endpoint-type External-FQDN", '+', MOVING_ENDPOINT},
+        {"client maint_notifications off", '+', MOVING_OFF},
+        {"client maint_notifications", '-', MOVING_OFF},
+        {"client maint_notifications perhaps", '-', MOVING_OFF},
+        {"client maint_notifications on moving-endpoint-type", '-', MOVING_OFF},
+        {"client maint_notifications on moving-endpoint-type _", '-', MOVING_OFF},
+        {"client maint_notifications on moving-endpoint-type elsewhere", '-', MOVING_OFF},
+        {"client maint_notifications on moving-endpoint none", '-', MOVING_OFF},
+        {"client maint_notifications on moving-endpoint-type none none", '-', MOVING_OFF},
+        {"client maint_notifications off moving-endpoint-type none", '-', MOVING_OFF},
+    };
+    struct fixture *fixture = fixture_create();
+    for (int protocol = 2; protocol <= 3; protocol++) {
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            fixture->session.protocol = (uint8_t)protocol;
+            fixture->session.moving = MOVING_OFF;
+            bool is_refused = protocol == 2 && cases[i].moving != MOVING_OFF;
+            const char *reply = run(fixture, cases[i].words);
+            cr_expect_eq(reply[0], is_refused ? '-' : cases[i].reply, "%s: %s", cases[i].words, reply);
+            cr_expect(is_one_reply(fixture));
+            cr_expect_eq(fixture->session.moving, is_refused ? MOVING_OFF : cases[i].moving, "%s", cases[i].words);
+        }
+    }
+    /* Where no place can be named, one that would take its own is still told. */
+    fixture->has_no_endpoint = true;
+    cr_expect_eq(run(fixture, "client maint_notifications on moving-endpoint-type external-ip")[0], '-');
+    cr_expect_eq(fixture->session.moving, MOVING_OFF);
+    cr_expect_str_eq(run(fixture, "client maint_notifications on moving-endpoint-type none"), "+OK\r\n");
+    cr_expect_str_eq(run(fixture, "client maint_notifications off"), "+OK\r\n");
+    cr_expect_eq(fixture->session.moving, MOVING_OFF);
     fixture_destroy(&fixture);
 }
 
@@ -466,7 +513,7 @@ Test(session, command_lists_are_whole)
         const char *words;
         const char *head_2, *head_3;
     } calls[] = {{"command", "*240\r\n*10\r\n", "*240\r\n*10\r\n"}, {"command info", "*240\r\n*10\r\n", "*240\r\n*10\r\n"}, {"command docs", "*480\r\n", "%240\r\n"}, {"command docs get set", "*4\r\n$3\r\nget\r\n", "%2\r\n$3\r\nget\r\n"},
-        {"command list", "*368\r\n", "*368\r\n"}, {"command list filterby aclcat GEO", "*10\r\n", "*10\r\n"}, {"command docs config|get", "*2\r\n$10\r\nconfig|get\r\n", "%1\r\n$10\r\nconfig|get\r\n"}};
+        {"command list", "*369\r\n", "*369\r\n"}, {"command list filterby aclcat GEO", "*10\r\n", "*10\r\n"}, {"command docs config|get", "*2\r\n$10\r\nconfig|get\r\n", "%1\r\n$10\r\nconfig|get\r\n"}};
     for (uint8_t protocol = 2; protocol <= 3; protocol++) {
         for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
             fixture->session.protocol = protocol;
@@ -475,7 +522,7 @@ Test(session, command_lists_are_whole)
             cr_expect(is_one_reply(fixture), "%s", calls[i].words);
         }
     }
-    cr_expect_eq(command_table_count(fixture->table), 368);
+    cr_expect_eq(command_table_count(fixture->table), 369);
     fixture_destroy(&fixture);
 }
 

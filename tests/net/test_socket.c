@@ -370,3 +370,18 @@ Test(socket, endpoint_text_is_cut_to_its_buffer)
     socket_endpoint_format(&endpoint, "", text, sizeof(text));
     cr_expect_str_eq(text, "255.255.255.255:1");
 }
+
+Test(socket, ipv4_through_an_ipv6_socket_is_ipv4)
+{
+    struct sockaddr_storage mapped = {0}, plain = {0};
+    socklen_t bytes;
+    struct socket_endpoint from_mapped, from_plain;
+    char text[64];
+    cr_assert(socket_resolve_numeric("::ffff:10.1.2.3", 6380, &mapped, &bytes));
+    cr_assert(socket_resolve_numeric("10.1.2.3", 6380, &plain, &bytes));
+    socket_endpoint_of(&mapped, &from_mapped);
+    socket_endpoint_of(&plain, &from_plain);
+    cr_expect_eq(memcmp(&from_mapped, &from_plain, sizeof(from_plain)), 0);
+    socket_endpoint_format(&from_mapped, "/unused", text, sizeof(text));
+    cr_expect_str_eq(text, "10.1.2.3:6380");
+}
