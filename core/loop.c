@@ -289,7 +289,8 @@ static bool wait_for_batch(struct core *core, uint64_t limit_ns)
 static void idle(struct core *core)
 {
     uint64_t limit_ns = sleep_limit_ns(core);
-    enum config_idle mode = core->config->cores.idle;
+    /* The housekeeping core has nothing that a wake-up would make late: it never takes a CPU from those that spin. */
+    enum config_idle mode = core->id < core->shared->data_cores ? core->config->cores.idle : IDLE_SLEEP;
     bool has_peers = core->shared->data_cores > 1 && core->id < core->shared->data_cores;
     if (wait_for_batch(core, limit_ns))
         return;

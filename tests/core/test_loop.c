@@ -208,6 +208,23 @@ static bool is_busy_thrice(const struct core *core)
     return metric_read(core->metrics, METRIC_loop_iterations_total) < 4;
 }
 
+Test(loop, housekeeping_core_sleeps_where_data_cores_spin)
+{
+    for (int is_housekeeper = 0; is_housekeeper < 2; is_housekeeper++) {
+        struct core_fixture fixture;
+        core_fixture_init(&fixture, 1);
+        fixture.config->cores.idle = IDLE_SPIN;
+        core_fixture_open(&fixture);
+        /* Its id is the only difference that the loop knows: behind the last data core. */
+        if (is_housekeeper != 0)
+            fixture.shared.data_cores = 0;
+        run_iterations(&fixture, 2);
+        cr_expect_eq(metric_read(fixture.core.metrics, METRIC_loop_sleeps_total) > 0, is_housekeeper != 0);
+        fixture.shared.data_cores = 1;
+        core_fixture_close(&fixture);
+    }
+}
+
 Test(loop, busy_core_does_not_sleep)
 {
     struct core_fixture fixture;
