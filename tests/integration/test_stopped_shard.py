@@ -80,12 +80,13 @@ def one_stopped_shard(own_cluster, make_gateway, prefix, cores):
         baseline = gateway.process.rss_bytes()
         own_cluster.signal(victim, signal.SIGSTOP)
         flooders = [Flooder(gateway, stopped) for _ in range(40)]
-        slowest, grown, arena, refused, asked = 0, 0, 0, 0, 0
+        slowest, slow, grown, arena, refused, asked = 0, 0, 0, 0, 0, 0
         ends = time.monotonic() + 3
         while time.monotonic() < ends:
             begin = time.monotonic()
             reply = raw.command("GET", served)
             slowest = max(slowest, time.monotonic() - begin)
+            slow += time.monotonic() - begin > 0.4 * SLOWNESS
             assert reply == b"1" or isinstance(reply, Error) and reply.startswith("OVERLOAD"), reply
             refused += reply != b"1"
             asked += 1
@@ -110,7 +111,8 @@ def one_stopped_shard(own_cluster, make_gateway, prefix, cores):
         assert not [flooder.failure for flooder in flooders if flooder.failure]
         assert told.get("TIMEOUT", 0) > 0
         assert refused == 0, "what one shard's clients send takes nothing from those of another"
-        assert slowest < 0.4 * SLOWNESS, "nobody waits for a shard that is not asked"
+        # A wait for the stopped shard would last its time-out, and be everybody's; a busy machine makes single ones slow.
+        assert slow <= 1 + asked / 50, "nobody waits for a shard that is not asked: %d of %d did" % (slow, asked)
         assert arena <= CAP * (cores + 1) and grown <= CAP * cores * 1.25 + (8 << 20)
         assert back < 1 * SLOWNESS
     eventually(lambda: gateway.metric("requests_inflight") == 0, 10)
