@@ -83,6 +83,11 @@ struct config {
         uint32_t lane_slots;  /* power of two 64 .. 4,096 */
         enum config_doorbell doorbell;
         struct wait_settings wait;
+        bool balance;              /* owners follow the load */
+        uint64_t balance_interval_ns;
+        uint32_t balance_threshold; /* percent above the mean */
+        uint32_t balance_moves_max; /* slots a round */
+        uint64_t shuffle_owners_ns; /* for tests: owners change at random so often; 0: not */
     } cores;
     struct config_limits limits;
     struct { /* io_uring features; false forces the fallback */

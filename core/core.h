@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "core/arena.h"
 #include "core/config.h"
@@ -48,6 +49,7 @@ struct core_peer {
     int event_fd;
     struct arena *arena;           /* for arena_at alone */
     const struct metrics *metrics; /* relaxed reads */
+    clockid_t cpu_clock;           /* the time that the core's thread has run */
 };
 
 struct core_shared {

@@ -8,6 +8,7 @@
  *                  (adaptive: as long as spins have paid; spin: for ever; sleep: not at all)
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -121,6 +122,8 @@ enum status core_open(struct core *core, uint32_t id, const struct config *confi
     shared->peers[id].arena = core->arena;
     core->metrics = alloc_zeroed(sizeof(*core->metrics));
     shared->peers[id].metrics = core->metrics;
+    int clock_error = pthread_getcpuclockid(pthread_self(), &shared->peers[id].cpu_clock);
+    ZG_CHECK(clock_error == 0); /* the calling thread exists */
     core->uses_eventfd = config->cores.doorbell == DOORBELL_EVENTFD;
     core->mailbox = mailbox_of(shared->mailboxes, id);
     mailbox_attach(core->mailbox, core->arena, ring_doorbell, core);
@@ -227,15 +230,18 @@ static uint64_t sleep_limit_ns(const struct core *core)
 static bool spin(struct core *core, uint64_t spin_ns)
 {
     ring_submit(&core->ring);
-    uint64_t end = clock_monotonic_ns() + spin_ns;
+    uint64_t begin = clock_monotonic_ns();
+    uint64_t now = begin;
+    bool has_work = false;
     do {
-        for (int i = 0; i < 32; i++) {
-            if (ring_has_work(&core->ring) || mailbox_has_news(core->mailbox))
-                return true;
+        for (int i = 0; i < 32 && !has_work; i++) {
+            has_work = ring_has_work(&core->ring) || mailbox_has_news(core->mailbox);
             __builtin_ia32_pause();
         }
-    } while (clock_monotonic_ns() < end);
-    return false;
+        now = clock_monotonic_ns();
+    } while (!has_work && now < begin + spin_ns);
+    metric_add(core->metrics, METRIC_loop_spin_ns_total, now - begin);
+    return has_work;
 }
 
 /* How much of its time the core wanted to work since the last look. */

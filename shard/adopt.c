@@ -54,7 +54,9 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
     struct core *core = dispatcher->core;
     ZG_CHECK(dispatcher->topology == NULL || topology->epoch > dispatcher->topology->epoch);
     owner_flush(dispatcher, true); /* seq_sent of each link counts everything before the change */
-    for (uint32_t slot = 0; slot < topology->slots_count; slot++)
+    /* Where only owners have changed the routes are no newer than those adopted before, and older than what redirects said since. */
+    bool has_new_view = dispatcher->topology == NULL || topology->view_epoch > dispatcher->topology->epoch;
+    for (uint32_t slot = 0; has_new_view && slot < topology->slots_count; slot++)
         adopt_route(dispatcher, (uint16_t)slot, topology);
     dispatcher->topology = topology;
     node_health_adopt(dispatcher, topology);
@@ -64,20 +66,36 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
     acknowledge(dispatcher);
 }
 
+/* The nodes of which this core owns a slot, a bit each by index. */
+struct needed {
+    const struct topology *topology;
+    uint64_t nodes[TOPOLOGY_NODES_MAX / 64];
+    uint32_t links_count; /* open links to these */
+};
+
+static void find_needed(const struct dispatcher *dispatcher, struct needed *needed)
+{
+    const struct topology *topology = dispatcher->topology;
+    memset(needed, 0, sizeof(*needed));
+    needed->topology = topology;
+    for (uint32_t slot = 0; slot < topology->slots_count; slot++) {
+        const struct node *primary = topology->slot_owner[slot] == dispatcher->core->id ? topology_primary(topology, slot) : NULL;
+        if (primary == NULL)
+            continue;
+        uint32_t index = (uint32_t)(primary - topology->nodes);
+        needed->nodes[index / 64] |= UINT64_C(1) << index % 64;
+    }
+}
+
 /* Links to nodes of which this core owns a slot stay; so does what a redirect opened a moment ago. */
 static bool keep_link(void *context, const struct link *link)
 {
-    const struct dispatcher *dispatcher = context;
-    uint32_t node_key = link->node_key;
-    if ((node_key & FOREIGN_NODE_BIT) != 0)
-        return false;
-    const struct topology *topology = dispatcher->topology;
-    for (uint32_t i = 0; i < topology->shards_count; i++) {
-        const struct shard *shard = &topology->shards[i];
-        if (shard->primary != NODE_NONE && shard->slots_count > 0 && topology->nodes[shard->primary].key == node_key)
-            return shard->owner == dispatcher->core->id;
-    }
-    return false;
+    struct needed *needed = context;
+    const struct node *node = (link->node_key & FOREIGN_NODE_BIT) == 0 ? topology_node_of_key(needed->topology, link->node_key) : NULL;
+    uint32_t index = node != NULL ? (uint32_t)(node - needed->topology->nodes) : 0;
+    bool is_needed = node != NULL && (needed->nodes[index / 64] >> index % 64 & 1) != 0;
+    needed->links_count += is_needed;
+    return is_needed;
 }
 
 void dispatcher_tick(struct dispatcher *dispatcher)
@@ -92,8 +110,12 @@ void dispatcher_tick(struct dispatcher *dispatcher)
 
 void dispatcher_tick_slow(struct dispatcher *dispatcher)
 {
-    if (dispatcher->topology != NULL)
-        link_pool_prune(&dispatcher->links, keep_link, dispatcher);
+    if (dispatcher->topology != NULL) {
+        struct needed needed;
+        find_needed(dispatcher, &needed);
+        link_pool_prune(&dispatcher->links, keep_link, &needed);
+        metric_set(dispatcher->core->metrics, METRIC_links_needed, needed.links_count);
+    }
     /* It looks at every place of the map. */
     if (dispatcher->core->now_ms / 1000 % BATCH_SWEEP_SECONDS == 0)
         batch_map_sweep(&dispatcher->batches, BATCH_IDLE_SWEEPS);

@@ -16,6 +16,7 @@
 #include "net/net.h"
 #include "shard/batch.h"
 #include "shard/fence.h"
+#include "shard/load.h"
 #include "shard/node_health.h"
 #include "shard/recover.h"
 #include "shard/retry_budget.h"
@@ -92,6 +93,7 @@ struct dispatcher {
     struct fence_table fences;
     struct batch_map batches;
     struct splitter splitter;
+    struct load_page *load;    /* what this core's slots cost it; others read it until dispatcher_fini */
     struct resp_writer merged; /* reply of the split request answered last */
     struct pool splits;
     struct pool subsplits;

@@ -124,6 +124,16 @@ struct ketama *ketama_create(const struct config_address *servers, uint32_t coun
     return ketama;
 }
 
+struct ketama *ketama_copy(const struct ketama *ketama)
+{
+    struct ketama *copy = alloc_zeroed(sizeof *copy);
+    *copy = *ketama;
+    copy->points = alloc_zeroed(ketama->points_count * sizeof *copy->points);
+    memcpy(copy->points, ketama->points, ketama->points_count * sizeof *copy->points);
+    build_index(copy);
+    return copy;
+}
+
 void ketama_destroy(struct ketama **ketama)
 {
     if (!*ketama)

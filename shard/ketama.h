@@ -11,6 +11,8 @@ struct ketama;
 
 /* Points for `count` servers (1 .. 16,384), named "host:port" ("host" where the port is 11211, as twemproxy names them). */
 struct ketama *ketama_create(const struct config_address *servers, uint32_t count);
+/* Another one alike. */
+struct ketama *ketama_copy(const struct ketama *ketama);
 void ketama_destroy(struct ketama **ketama);
 
 /* The server (place in the list) for a key. */

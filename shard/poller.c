@@ -424,6 +424,15 @@ void poller_refresh(struct poller *poller, const struct msg_refresh *moved)
         poller->next_ms = wanted_ms;
 }
 
+bool poller_replace(struct poller *poller, const struct topology *topology)
+{
+    ZG_CHECK(poller->topology != NULL && topology->epoch == poller->topology->epoch + 1 && topology->view_epoch == poller->topology->view_epoch);
+    if (!poller->publish(poller->context, topology))
+        return false;
+    poller->topology = topology;
+    return true;
+}
+
 static void tick_starting(struct poller *poller)
 {
     uint64_t now_ms = poller->core->now_ms;

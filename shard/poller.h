@@ -61,5 +61,8 @@ void poller_fini(struct poller *poller);
 /* A data core asks for a fresh view; `moved` may be NULL. */
 void poller_refresh(struct poller *poller, const struct msg_refresh *moved);
 
+/* Another topology of the same view, with other owners, takes the place of the newest. True: it has been taken. False: it cannot be published now. */
+bool poller_replace(struct poller *poller, const struct topology *topology);
+
 /* Every 20 ms, and when a poll is due; else more seldom while it is idle and no request passes. */
 void poller_tick(struct poller *poller);

@@ -39,7 +39,7 @@ static struct topology *create_empty(enum config_backend_kind kind, uint64_t epo
 {
     struct topology *topology = alloc_zeroed(sizeof *topology);
     topology->kind = kind;
-    topology->epoch = epoch;
+    topology->epoch = topology->view_epoch = epoch;
     topology->nodes_count = nodes_count;
     topology->shards_count = shards_count;
     topology->nodes = alloc_zeroed((nodes_count + 1) * sizeof *topology->nodes);
@@ -231,7 +231,8 @@ static void fill_shards(struct topology *topology, const struct build *build, ui
         shard->slots_count = from->slots_count;
     }
     const struct topology *previous = build->previous;
-    owner_table_assign(topology->shards, topology->shards_count, previous ? previous->shards : NULL, previous ? previous->shards_count : 0, data_cores);
+    topology->is_balanced = previous && previous->is_balanced;
+    owner_table_assign(topology->shards, topology->shards_count, previous ? previous->shards : NULL, previous ? previous->shards_count : 0, data_cores, !topology->is_balanced);
 }
 
 static uint32_t primary_key(const struct topology *topology, uint32_t slot)
@@ -240,14 +241,25 @@ static uint32_t primary_key(const struct topology *topology, uint32_t slot)
     return primary ? primary->key : 0;
 }
 
+/* A slot stays with its owner as long as that may own slots of its shard. */
+static uint16_t owner_of_slot(const struct topology *topology, const struct topology *previous, uint32_t slot, uint32_t data_cores)
+{
+    bool is_owned = previous && previous->slot_owner[slot] < data_cores;
+    if (topology->slot_shard[slot] == SHARD_NONE)
+        return is_owned ? previous->slot_owner[slot] : (uint16_t)(slot % data_cores);
+    const struct shard *shard = &topology->shards[topology->slot_shard[slot]];
+    if (is_owned && (shard->cores >> previous->slot_owner[slot] & 1) != 0)
+        return previous->slot_owner[slot];
+    return owner_table_choose(shard->cores, slot, shard->slots_count);
+}
+
 static void fill_slots(struct topology *topology, const struct build *build, uint32_t data_cores)
 {
     const struct topology *previous = build->previous;
     for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++) {
         uint16_t shard = build->view->slot_shard[slot];
         topology->slot_shard[slot] = shard == SHARD_NONE ? SHARD_NONE : build->shard_places[shard];
-        uint32_t unserved_owner = previous && previous->slot_owner[slot] < data_cores ? previous->slot_owner[slot] : slot % data_cores;
-        topology->slot_owner[slot] = shard == SHARD_NONE ? (uint16_t)unserved_owner : topology->shards[topology->slot_shard[slot]].owner;
+        topology->slot_owner[slot] = owner_of_slot(topology, previous, slot, data_cores);
         bool same_owner = previous && previous->slot_owner[slot] == topology->slot_owner[slot];
         topology->slot_owner_since[slot] = same_owner ? previous->slot_owner_since[slot] : topology->epoch;
 
@@ -320,11 +332,35 @@ struct topology *topology_create_servers(const struct config_backend *backend, u
         node->is_primary = true;
         topology->shards[i] = (struct shard){.key = i + 1, .primary = (uint16_t)i, .slots_count = 1};
     }
-    owner_table_assign(topology->shards, count, NULL, 0, data_cores);
+    owner_table_assign(topology->shards, count, NULL, 0, data_cores, true);
     for (uint32_t slot = 0; slot < count; slot++) {
         topology->slot_shard[slot] = (uint16_t)slot;
-        topology->slot_owner[slot] = topology->shards[slot].owner;
+        topology->slot_owner[slot] = owner_table_choose(topology->shards[slot].cores, slot, 1);
         topology->slot_owner_since[slot] = topology->slot_route_since[slot] = epoch;
+    }
+    return topology;
+}
+
+struct topology *topology_create_moved(const struct topology *previous, const uint16_t *slot_owner, const uint64_t *shard_cores)
+{
+    struct topology *topology = alloc_zeroed(sizeof *topology);
+    memcpy(topology, previous, sizeof *topology);
+    topology->epoch = previous->epoch + 1;
+    topology->is_balanced = true;
+    topology->nodes = alloc_zeroed((previous->nodes_count + 1) * sizeof *topology->nodes);
+    topology->shards = alloc_zeroed((previous->shards_count + 1) * sizeof *topology->shards);
+    memcpy(topology->nodes, previous->nodes, previous->nodes_count * sizeof *topology->nodes);
+    memcpy(topology->shards, previous->shards, previous->shards_count * sizeof *topology->shards);
+    topology->ketama = previous->ketama ? ketama_copy(previous->ketama) : NULL;
+    for (uint32_t i = 0; i < topology->shards_count; i++)
+        topology->shards[i].cores = shard_cores[i];
+    for (uint32_t slot = 0; slot < topology->slots_count; slot++) {
+        uint16_t shard = topology->slot_shard[slot];
+        ZG_CHECK(shard == SHARD_NONE || (topology->shards[shard].cores >> slot_owner[slot] & 1) != 0);
+        if (slot_owner[slot] == previous->slot_owner[slot])
+            continue;
+        topology->slot_owner[slot] = slot_owner[slot];
+        topology->slot_owner_since[slot] = topology->epoch;
     }
     return topology;
 }

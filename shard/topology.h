@@ -38,12 +38,14 @@ struct node {
 struct shard {
     uint32_t key;     /* from 1; names this shard over epochs: kept when a replica takes over */
     uint16_t primary; /* index of the node (it may be is_failed), NODE_NONE while there is none */
-    uint16_t owner;   /* owner core of its slots */
     uint16_t slots_count;
+    uint64_t cores; /* the data cores that may own slots of it, a bit each: never none, one unless its load needs more */
 };
 
 struct topology {
-    uint64_t epoch; /* 1, 2, ... */
+    uint64_t epoch;      /* 1, 2, ... */
+    uint64_t view_epoch; /* the epoch in which nodes, shards and routes were last taken from a view; after that only owners have changed */
+    bool is_balanced;    /* some owner was chosen by measured load: numbers of slots decide no more */
     enum config_backend_kind kind;
     uint32_t slots_count;   /* 16,384, or the number of servers */
     uint32_t slots_covered; /* slots with a shard */
@@ -75,6 +77,10 @@ struct topology *topology_create_servers(const struct config_backend *backend, u
  * Nodes keep their keys as long as they keep their address, shards keep theirs as long as they keep their primary, another node or most of their slots, and with it
  * their owner core (see owner_table.h). Never fails. Release with topology_destroy. */
 struct topology *topology_create_cluster(const struct topology *previous, const struct topology_view *view, uint32_t data_cores);
+
+/* The topology that follows `previous` where only owners change: slot_owner[slot] for each slot, shard_cores[shard] for each shard (which must name the owner of each of its slots). Both topologies stay the
+ * caller's. Never fails. Release with topology_destroy. */
+struct topology *topology_create_moved(const struct topology *previous, const uint16_t *slot_owner, const uint64_t *shard_cores);
 
 /* A node by address, or NULL. Linear: for redirects only. */
 const struct node *topology_node_at(const struct topology *topology, const char *host, uint32_t host_length, uint16_t port);

@@ -225,6 +225,7 @@ static void on_tick(struct timer *timer, void *context)
     } else {
         poller_tick(&housekeeper->poller);
         tell_ready(housekeeper);
+        owners_tick(&housekeeper->owners);
     }
     if (core->config->cores.wait.mode == WAIT_AUTO)
         look_at_cpus(housekeeper);
@@ -287,6 +288,7 @@ void housekeeper_run(struct housekeeper *housekeeper)
     struct core *core = &housekeeper->core;
     poller_init(&housekeeper->poller, core, core->net, &housekeeper->process->facts, publish, housekeeper);
     housekeeper->ready_deadline_ms = core->now_ms + READY_MAX_MS;
+    owners_init(&housekeeper->owners, core, &housekeeper->poller, housekeeper->process->loads);
     timer_set(&core->wheel, &housekeeper->tick, core->now_ms);
     timer_set(&core->wheel, &housekeeper->tick_slow, core->now_ms + TICK_SLOW_MS);
     housekeeper->figures_ms = core->now_ms;
@@ -297,6 +299,7 @@ void housekeeper_run(struct housekeeper *housekeeper)
 void housekeeper_release(struct housekeeper *housekeeper)
 {
     (void)drain_logs(housekeeper);
+    owners_fini(&housekeeper->owners);
     poller_fini(&housekeeper->poller);
     snapshot_publisher_fini(&housekeeper->publisher);
     net_close(&housekeeper->core);

@@ -7,6 +7,7 @@
 #include "core/boot/worker.h"
 #include "core/cpu_usage.h"
 #include "core/snapshot.h"
+#include "shard/owners.h"
 #include "shard/poller.h"
 
 /* What the service manager has been told so far. */
@@ -16,6 +17,7 @@ struct housekeeper {
     struct core core;
     struct process *process;
     struct poller poller;
+    struct owners owners;
     struct snapshot_publisher publisher;
     const struct published *newest;
     uint64_t unsent_epochs[CONFIG_DATA_CORES_MAX]; /* 0: the core has been sent the newest snapshot */

@@ -298,6 +298,7 @@ static enum status open_worker(struct worker *worker)
         .client_endpoint = client_endpoint,
     };
     dispatcher_init(&worker->dispatcher, core, net);
+    process->loads[core->id] = worker->dispatcher.load;
     timer_init(&worker->tick, on_tick, worker);
     timer_init(&worker->tick_slow, on_tick_slow, worker);
     timer_set(&core->wheel, &worker->tick, core->now_ms + TICK_BUSY_MS);

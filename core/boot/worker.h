@@ -17,16 +17,17 @@
 struct process {
     const struct config *config;
     struct core_shared shared;
-    struct command_table *builtin_commands; /* until the first snapshot */
-    struct backend_facts facts;             /* the housekeeping core's until they are published */
-    pthread_barrier_t opened;               /* every core has tried to open */
-    _Atomic uint32_t failed_count;          /* cores that could not */
-    struct activation activation;           /* listening sockets that were handed over; read only */
-    _Atomic uint32_t serving_count;         /* data cores that have a topology */
-    _Atomic uint32_t closed_count;          /* data cores that accept no more, while draining */
-    _Atomic uint32_t drained_count;         /* data cores without clients, while draining */
-    _Atomic uint32_t finished_count;        /* data cores whose loop has ended */
-    _Atomic uint64_t ops_per_second;        /* of the last second, by the housekeeping core */
+    struct command_table *builtin_commands;               /* until the first snapshot */
+    const struct load_page *loads[CONFIG_DATA_CORES_MAX]; /* written at start by each data core, before the barrier */
+    struct backend_facts facts;                           /* the housekeeping core's until they are published */
+    pthread_barrier_t opened;                             /* every core has tried to open */
+    _Atomic uint32_t failed_count;                        /* cores that could not */
+    struct activation activation;                         /* listening sockets that were handed over; read only */
+    _Atomic uint32_t serving_count;                       /* data cores that have a topology */
+    _Atomic uint32_t closed_count;                        /* data cores that accept no more, while draining */
+    _Atomic uint32_t drained_count;                       /* data cores without clients, while draining */
+    _Atomic uint32_t finished_count;                      /* data cores whose loop has ended */
+    _Atomic uint64_t ops_per_second;                      /* of the last second, by the housekeeping core */
     uint64_t started_ns;
 };
 

@@ -1,4 +1,5 @@
-"""Five hundred clients, each with keys of its own, while backends are killed and restarted, failed over and stalled, links are cut and slots move.
+"""Five hundred clients, each with keys of its own, while backends are killed and restarted, failed over and stalled, links are cut, slots move
+between nodes and between the cores of the gateway.
 
 What must hold whatever happens: every command has exactly one reply, in its place; a reply is the right one or an error of a kind that a client must
 expect; what a connection reads of its own keys fits the order in which it wrote them; nobody reads another's bytes. Afterwards nothing is left behind.
@@ -19,14 +20,16 @@ FULL_SECONDS = 900 if SLOWNESS == 1 else 300
 SECONDS = float(os.environ.get("ZG_CHAOS_SECONDS") or (FULL_SECONDS if os.environ.get("ZG_FULL") == "1" else 30))
 # What is done to the backends, in random order; a primary is killed besides, once a minute.
 STEPS = os.environ.get("ZG_CHAOS_STEPS", "cut_links cut_links stall move_slot move_slot move_slot fail_over kill_replica").split()
+# How often slots get other owner cores, and shards more or fewer of them, in the gateway with four.
+SHUFFLE = os.environ.get("ZG_CHAOS_SHUFFLE", "30ms")
 CLIENTS = int(os.environ.get("ZG_CHAOS_CLIENTS", "500"))
 KILL_EVERY = 60
 
 
 @pytest.mark.parametrize("cores, options", [
-    (4, {"cores.lane_slots": 64}),
+    (4, {"cores.lane_slots": 64, "cores.shuffle_owners": SHUFFLE}),
     (2, {"use_cases.timeout": "250ms", "limits.inline_bytes": "1KiB", "limits.link_inflight_max": 16}),
-], ids=["4-cores", "2-cores-tight"])
+], ids=["4-cores-moving-owners", "2-cores-tight"])
 def test_order_under_chaos(own_cluster, make_gateway, prefix, cores, options):
     gateway = make_gateway(own_cluster, cores=cores, options={"use_cases.timeout": "2s", "backends.link_stall": "600ms", "backends.connect_timeout": "500ms", **options})
     with gateway.raw() as raw:
@@ -44,6 +47,10 @@ def test_order_under_chaos(own_cluster, make_gateway, prefix, cores, options):
         chaos.run(SECONDS, STEPS, KILL_EVERY)
     finally:
         clients.stop()
+    if "cores.shuffle_owners" in options:
+        changes, moves = gateway.metric("owner_changes_total"), gateway.metric("owner_moves_total")
+        print("owners changed %d times, %d slots" % (changes, moves))
+        assert changes > SECONDS, "owners moved all the time"
     assert sum(clients.errors.values()) < clients.replies * 2 / 3, "a good part was served"
     eventually(lambda: gateway.metric("requests_inflight") == 0, 10, lambda: "requests left: %d" % gateway.metric("requests_inflight"))
     eventually(lambda: gateway.metric("clients") == 1, 10, lambda: "clients left: %d" % gateway.metric("clients"))

@@ -72,14 +72,14 @@ static void check(const struct topology *topology, uint32_t data_cores)
         const struct shard *shard = &topology->shards[i];
         cr_assert(shard->key > 0 && shard->key < topology->next_shard_key);
         cr_assert(i == 0 || topology->shards[i - 1].key < shard->key);
-        cr_assert_lt(shard->owner, data_cores);
+        cr_assert(shard->cores != 0 && (data_cores == 64 || shard->cores >> data_cores == 0));
         cr_assert(shard->primary == NODE_NONE || topology->nodes[shard->primary].shard == i);
         covered += shard->slots_count;
     }
     cr_assert_eq(covered, topology->slots_covered);
     for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++) {
         cr_assert_lt(topology->slot_owner[slot], data_cores);
-        cr_assert(topology->slot_shard[slot] == SHARD_NONE || topology->slot_owner[slot] == topology->shards[topology->slot_shard[slot]].owner);
+        cr_assert(topology->slot_shard[slot] == SHARD_NONE || (topology->shards[topology->slot_shard[slot]].cores >> topology->slot_owner[slot] & 1) != 0);
         cr_assert_leq(topology->slot_owner_since[slot], topology->epoch);
         cr_assert_leq(topology->slot_route_since[slot], topology->epoch);
     }
@@ -464,7 +464,7 @@ Test(topology, changes_at_random_keep_the_books)
         check(after, 2);
         uint32_t moved = 0;
         for (uint32_t i = 0; before && i < after->shards_count; i++)
-            moved += after->shards[i].key != before->shards[i].key || after->shards[i].owner != before->shards[i].owner;
+            moved += after->shards[i].key != before->shards[i].key || after->shards[i].cores != before->shards[i].cores;
         cr_assert_leq(moved, 1, "step %u", step);
         for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++) {
             const struct node *now = topology_primary(after, slot), *then = before ? topology_primary(before, slot) : NULL;
@@ -504,4 +504,52 @@ Test(topology, cluster_of_the_greatest_size_is_built, .timeout = 20)
     check(after, 2);
     cr_expect_eq(after->shards[TOPOLOGY_SHARDS_MAX - 1].key, TOPOLOGY_SHARDS_MAX);
     end();
+}
+
+/* Owners alone change: what a view brought stays as it was, and the next view keeps the new owners. */
+Test(topology, owners_moved_keep_everything_else_and_stay_with_the_next_view, .init = start, .fini = end)
+{
+    uint16_t owners[CLUSTER_SLOTS];
+    uint64_t cores[3];
+    memcpy(owners, after->slot_owner, sizeof owners);
+    for (uint32_t i = 0; i < 3; i++)
+        cores[i] = after->shards[i].cores;
+    uint16_t shard = after->slot_shard[7], other = (uint16_t)(1 - owners[7]);
+    owners[7] = other;
+    cores[shard] = 3;
+    before = after;
+    after = topology_create_moved(before, owners, cores);
+    check(after, 2);
+    cr_expect_eq(after->epoch, 2);
+    cr_expect_eq(after->view_epoch, 1);
+    cr_expect_eq(after->slot_owner[7], other);
+    cr_expect_eq(after->slot_owner_since[7], 2);
+    cr_expect_eq(after->slot_owner_since[8], 1);
+    cr_expect_arr_eq(after->slot_route_since, before->slot_route_since, sizeof after->slot_route_since);
+    cr_expect_arr_eq(after->slot_shard, before->slot_shard, sizeof after->slot_shard);
+    cr_expect_eq(after->nodes_count, before->nodes_count);
+    advance();
+    check(after, 2);
+    cr_expect_eq(after->view_epoch, 3);
+    cr_expect_eq(after->slot_owner[7], other);
+    cr_expect_eq(after->slot_owner_since[7], 2);
+    cr_expect_eq(after->shards[shard].cores, 3);
+}
+
+Test(topology, owners_of_servers_are_moved_too)
+{
+    struct config_address addresses[3] = {{.host = "a", .port = 1, .weight = 1}, {.host = "b", .port = 2, .weight = 1}, {.host = "c", .port = 3, .weight = 1}};
+    struct config_backend backend = {.kind = BACKEND_SERVERS, .addresses = addresses, .addresses_count = 3};
+    struct topology *first = topology_create_servers(&backend, 1, 4);
+    uint16_t owners[CLUSTER_SLOTS] = {3, 3, 2};
+    uint64_t cores[3] = {8, 8, 4};
+    struct topology *second = topology_create_moved(first, owners, cores);
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        cr_expect_eq(second->slot_owner[slot], owners[slot]);
+        cr_expect_eq(second->slot_owner_since[slot], first->slot_owner[slot] == owners[slot] ? 1 : 2);
+    }
+    for (uint32_t i = 0; i < 1000; i++)
+        cr_assert_eq(ketama_server(first->ketama, (const uint8_t *)&i, sizeof i), ketama_server(second->ketama, (const uint8_t *)&i, sizeof i));
+    topology_destroy(first);
+    topology_destroy(second);
 }
