@@ -448,6 +448,9 @@ enum status config_check(const struct config *config, char *error, size_t error_
     status = check_wait(config, error, error_bytes);
     if (status != STATUS_OK)
         return status;
+    char ports[DETAIL_BYTES];
+    if (!config_ports_are_valid(config, ports, sizeof(ports)))
+        return fail_rule(config, OPTION_ID_listeners_port_per_core, ports, error, error_bytes);
     status = check_ranges(config, error, error_bytes);
     if (status == STATUS_OK)
         status = check_orders(config, error, error_bytes);

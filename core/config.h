@@ -13,7 +13,7 @@
 #include "core/use_case.h"
 #include "core/wait.h"
 
-enum { CONFIG_LISTENERS_MAX = 16, CONFIG_ADDRESSES_MAX = 1024, CONFIG_CPUS_MAX = 256, CONFIG_TEXT_MAX = 256, CONFIG_DATA_CORES_MAX = 64,
+enum { CONFIG_LISTENERS_MAX = 16, CONFIG_ADDRESSES_MAX = 1024, CONFIG_CPUS_MAX = 256, CONFIG_TEXT_MAX = 256, CONFIG_DATA_CORES_MAX = 64, CONFIG_LISTED_NODES_MAX = 256,
        CONFIG_OPTIONS_MAX = 96, CONFIG_SOCKET_NAME_MAX = 64, CONFIG_FILE_BYTES_MAX = 1 << 20 };
 
 enum config_present { PRESENT_AUTO /* cluster backends: cluster; servers: standalone */, PRESENT_STANDALONE, PRESENT_CLUSTER };
@@ -26,6 +26,7 @@ struct config_listener {
     enum config_present present;
     char announce[CONFIG_TEXT_MAX];      /* "host:port" or empty: the address the client dialled */
     char socket[CONFIG_SOCKET_NAME_MAX]; /* name of the socket that is handed over for it; empty: found by its address */
+    bool port_per_core;                  /* data core i listens on the port + 1 + i besides, and is listed with the slots it owns */
 };
 
 struct config_address {
@@ -83,7 +84,7 @@ struct config {
         uint32_t lane_slots;  /* power of two 64 .. 4,096 */
         enum config_doorbell doorbell;
         struct wait_settings wait;
-        bool balance;              /* owners follow the load */
+        bool balance; /* owners follow the load */
         uint64_t balance_interval_ns;
         uint32_t balance_threshold; /* percent above the mean */
         uint32_t balance_moves_max; /* slots a round */

@@ -98,6 +98,8 @@ enum status config_apply(struct config *config, const struct config_option *opti
 enum status config_backend_set(struct config_backend *backend, enum config_backend_kind kind, const char *list, char *error, size_t error_bytes) ZG_NODISCARD;
 /* Adds one address: up to CONFIG_ADDRESSES_MAX, none twice. */
 enum status config_backend_add(struct config_backend *backend, const char *text, char *error, size_t error_bytes) ZG_NODISCARD;
+/* Whether every listener with a port per core can have these ports; if not, `detail` says what is wrong and what is allowed. */
+bool config_ports_are_valid(const struct config *config, char *detail, size_t detail_bytes);
 /* A listener with every default and no address. */
 void config_listener_init(struct config_listener *listener);
 /* Adds a copy: up to CONFIG_LISTENERS_MAX, no address twice. */

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "core/address.h"
 #include "core/alloc.h"
 #include "net/client.h"
 #include "net/net.h"
@@ -122,7 +123,7 @@ static void on_accept(struct core *core, uint64_t user_data, int32_t result, uin
     if (result >= 0) {
         metric_add(core->metrics, METRIC_accepts_total, 1);
         socket_prepare_accepted(result);
-        uint32_t target = choose_core(net);
+        uint32_t target = listener->is_own ? core->id : choose_core(net);
         if (target == core->id || !hand_over(net, target, result, listener->index))
             listener_adopt(net, result, listener->index);
         if (!has_room(net))
@@ -142,34 +143,66 @@ static bool is_unix(const struct config_listener *config)
     return strncmp(config->address, "unix:", 5) == 0;
 }
 
+/* Sets what a listener is; it is still closed. */
+static void init_listener(struct net *net, uint32_t index, const struct config_listener *listener_config)
+{
+    const struct config *config = net->core->config;
+    struct listener *listener = &net->listeners[index];
+    struct config_address address;
+    char error[128];
+    enum config_present present = listener_config->present;
+    listener->index = (uint16_t)index;
+    listener->config = listener_config;
+    listener->presents_cluster = present == PRESENT_CLUSTER || (present == PRESENT_AUTO && config->backend.kind == BACKEND_CLUSTER);
+    listener->is_own = index >= config->listeners_count;
+    listener->fd = -1;
+    if (!is_unix(listener_config) && address_parse(listener_config->address, false, &address, error, sizeof(error)) == STATUS_OK)
+        listener->base_port = address.port;
+}
+
+static enum status open_listener(struct net *net, struct listener *listener, char *error, size_t error_bytes)
+{
+    char text[CONFIG_TEXT_MAX + 16];
+    if (is_unix(listener->config) && net->core->id != 0)
+        return STATUS_OK;
+    const char *address = listener->config->address;
+    if (listener->is_own) {
+        const char *port = strrchr(address, ':');
+        ZG_CHECK(port != NULL);
+        (void)snprintf(text, sizeof(text), "%.*s:%u", (int)(port - address), address, listener->base_port + 1 + net->core->id);
+        address = text;
+    }
+    listener->fd = socket_listen(address, error, error_bytes);
+    if (listener->fd < 0)
+        return STATUS_SYSTEM;
+    listener->state = LISTENER_ACCEPTING;
+    arm(net, listener);
+    return STATUS_OK;
+}
+
 enum status listeners_open(struct net *net, const int *handed_over, char *error, size_t error_bytes)
 {
     const struct config *config = net->core->config;
     net->core->completions[RING_OP_ACCEPT] = on_accept;
-    net->listeners = alloc_zeroed(CONFIG_LISTENERS_MAX * sizeof(*net->listeners));
-    net->listeners_count = config->listeners_count;
-    for (uint32_t i = 0; i < config->listeners_count; i++) {
-        struct listener *listener = &net->listeners[i];
-        listener->index = (uint16_t)i;
-        listener->config = &config->listeners[i];
-        enum config_present present = listener->config->present;
-        listener->presents_cluster = present == PRESENT_CLUSTER || (present == PRESENT_AUTO && config->backend.kind == BACKEND_CLUSTER);
-        listener->fd = -1;
-        if (handed_over != NULL && handed_over[i] >= 0) {
-            listener->fd = handed_over[i];
-            listener->is_handed_over = true;
-            listener->state = LISTENER_HELD;
+    net->listeners = alloc_zeroed(2 * CONFIG_LISTENERS_MAX * sizeof(*net->listeners));
+    net->listeners_count = 2 * config->listeners_count;
+    for (uint32_t i = 0; i < net->listeners_count; i++) {
+        const struct config_listener *listener_config = &config->listeners[i % config->listeners_count];
+        init_listener(net, i, listener_config);
+        if (net->listeners[i].is_own && !listener_config->port_per_core)
+            continue;
+        /* Ports of cores are never handed over: another process may have another number of cores. */
+        if (handed_over != NULL && i < config->listeners_count && handed_over[i] >= 0) {
+            net->listeners[i].fd = handed_over[i];
+            net->listeners[i].is_handed_over = true;
+            net->listeners[i].state = LISTENER_HELD;
             continue;
         }
-        if (is_unix(listener->config) && net->core->id != 0)
-            continue;
-        listener->fd = socket_listen(listener->config->address, error, error_bytes);
-        if (listener->fd < 0) {
+        enum status status = open_listener(net, &net->listeners[i], error, error_bytes);
+        if (status != STATUS_OK) {
             listeners_close(net);
-            return STATUS_SYSTEM;
+            return status;
         }
-        listener->state = LISTENER_ACCEPTING;
-        arm(net, listener);
     }
     net->held_until_ms = net->core->now_ms + HELD_MAX_MS;
     return STATUS_OK;

@@ -1,6 +1,7 @@
 /*
  * Listeners of one core: a listening socket each (SO_REUSEPORT; a unix socket is the first core's), accepting plain descriptors, whose options are set before they are installed in the ring of the
- * less loaded of two cores: this one and another drawn at random.
+ * less loaded of two cores: this one and another drawn at random. Where a listener has a port per core there is a second socket on this core's own port, whose connections stay here: its index is the listener's
+ * plus the number of listeners.
  *
  *     ACCEPTING ── table or pool full, EMFILE, no memory ──► PAUSED ── a client left, or 50 ms ──► ACCEPTING ── drain ──► CLOSED
  *
@@ -26,6 +27,8 @@ struct listener {
     bool is_armed; /* an accept is with the kernel */
     bool is_handed_over;
     bool presents_cluster;
+    bool is_own;        /* of this core alone: what is accepted stays here */
+    uint16_t base_port; /* as configured; 0: a unix socket */
     const struct config_listener *config;
 };
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "core/hash.h"
 #include "shard/slot.h"
 
@@ -22,17 +23,77 @@ void local_node_id(const char *host, uint16_t port, char id[LOCAL_NODE_ID_BYTES]
     (void)snprintf(id, LOCAL_NODE_ID_BYTES, "%016" PRIx64 "%016" PRIx64 "%08" PRIx64, first, second, third >> 32);
 }
 
-static void write_slots(const struct local_view *view, const char *id, struct resp_writer *writer)
+/* ---- nodes: the gateway, or its cores ---- */
+
+static uint32_t nodes_count(const struct local_view *view)
 {
-    resp_write_array(writer, 1);
-    resp_write_array(writer, 3);
-    resp_write_integer(writer, 0);
-    resp_write_integer(writer, CLUSTER_SLOTS - 1);
-    resp_write_array(writer, 4);
-    resp_write_text(writer, view->announce_host);
-    resp_write_integer(writer, view->announce_port);
-    resp_write_text(writer, id);
-    resp_write_map(writer, 0);
+    return view->cores_count > 0 ? view->cores_count : 1;
+}
+
+static uint16_t node_port(const struct local_view *view, uint32_t node)
+{
+    return view->cores_count > 0 ? (uint16_t)(view->announce_port + 1 + node) : view->announce_port;
+}
+
+static void node_id(const struct local_view *view, uint32_t node, char id[LOCAL_NODE_ID_BYTES])
+{
+    local_node_id(view->announce_host, node_port(view, node), id);
+}
+
+/* The node that answers. */
+static uint32_t own_node(const struct local_view *view)
+{
+    return view->cores_count > 0 ? view->core : 0;
+}
+
+/* Before the first topology the core that answers has everything. */
+static uint32_t owner_of(const struct local_view *view, uint32_t slot)
+{
+    return view->cores_count > 0 && view->topology != NULL ? view->topology->slot_owner[slot] : own_node(view);
+}
+
+/* Neighbouring slots with one owner. */
+struct range {
+    uint16_t first, last;
+    uint32_t core;
+};
+
+struct ranges {
+    struct range *all; /* ascending */
+    uint32_t count;
+};
+
+/* They are looked for once a command: a node's are then a matter of their number, not of all slots. */
+static void find_ranges(const struct local_view *view, struct ranges *ranges)
+{
+    uint32_t count = 1;
+    for (uint32_t slot = 1; slot < CLUSTER_SLOTS; slot++)
+        count += owner_of(view, slot) != owner_of(view, slot - 1);
+    *ranges = (struct ranges){.all = alloc_zeroed(count * sizeof(struct range))};
+    for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++) {
+        uint32_t core = owner_of(view, slot);
+        if (slot == 0 || core != ranges->all[ranges->count - 1].core)
+            ranges->all[ranges->count++] = (struct range){.first = (uint16_t)slot, .core = core};
+        ranges->all[ranges->count - 1].last = (uint16_t)slot;
+    }
+}
+
+static void write_slots(const struct local_view *view, const struct ranges *ranges, struct resp_writer *writer)
+{
+    char id[LOCAL_NODE_ID_BYTES];
+    resp_write_array(writer, ranges->count);
+    for (uint32_t i = 0; i < ranges->count; i++) {
+        const struct range *range = &ranges->all[i];
+        node_id(view, range->core, id);
+        resp_write_array(writer, 3);
+        resp_write_integer(writer, range->first);
+        resp_write_integer(writer, range->last);
+        resp_write_array(writer, 4);
+        resp_write_text(writer, view->announce_host);
+        resp_write_integer(writer, node_port(view, range->core));
+        resp_write_text(writer, id);
+        resp_write_map(writer, 0);
+    }
 }
 
 static void write_pair(struct resp_writer *writer, const char *name, const char *value)
@@ -41,20 +102,28 @@ static void write_pair(struct resp_writer *writer, const char *name, const char 
     resp_write_text(writer, value);
 }
 
-static void write_shards(const struct local_view *view, const char *id, struct resp_writer *writer)
+static void write_shard(const struct local_view *view, const struct ranges *ranges, uint32_t node, struct resp_writer *writer)
 {
-    resp_write_array(writer, 1);
+    char id[LOCAL_NODE_ID_BYTES];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ranges->count; i++)
+        count += ranges->all[i].core == node;
+    node_id(view, node, id);
     resp_write_map(writer, 2);
     resp_write_text(writer, "slots");
-    resp_write_array(writer, 2);
-    resp_write_integer(writer, 0);
-    resp_write_integer(writer, CLUSTER_SLOTS - 1);
+    resp_write_array(writer, 2 * count);
+    for (uint32_t i = 0; i < ranges->count; i++) {
+        if (ranges->all[i].core != node)
+            continue;
+        resp_write_integer(writer, ranges->all[i].first);
+        resp_write_integer(writer, ranges->all[i].last);
+    }
     resp_write_text(writer, "nodes");
     resp_write_array(writer, 1);
     resp_write_map(writer, 7);
     write_pair(writer, "id", id);
     resp_write_text(writer, "port");
-    resp_write_integer(writer, view->announce_port);
+    resp_write_integer(writer, node_port(view, node));
     write_pair(writer, "ip", view->announce_host);
     write_pair(writer, "endpoint", view->announce_host);
     write_pair(writer, "role", "master");
@@ -63,19 +132,60 @@ static void write_shards(const struct local_view *view, const char *id, struct r
     write_pair(writer, "health", "online");
 }
 
+static void write_shards(const struct local_view *view, const struct ranges *ranges, struct resp_writer *writer)
+{
+    resp_write_array(writer, nodes_count(view));
+    for (uint32_t node = 0; node < nodes_count(view); node++)
+        write_shard(view, ranges, node, writer);
+}
+
 static bool is_whole(const struct local_view *view)
 {
     return view->topology != NULL && topology_is_complete(view->topology);
 }
 
-static void write_nodes(const struct local_view *view, const char *id, struct resp_writer *writer)
+static void write_node(const struct local_view *view, const struct ranges *ranges, uint32_t node, struct resp_writer *lines)
 {
+    char id[LOCAL_NODE_ID_BYTES];
     char text[HOST_BYTES + 160];
+    uint16_t port = node_port(view, node);
     /* Clients read it as a port; the gateway has no bus, and 0 is what the cluster protocol uses for "none". */
-    int bus_port = view->announce_port + CLUSTER_BUS_OFFSET <= UINT16_MAX ? view->announce_port + CLUSTER_BUS_OFFSET : 0;
-    int length = snprintf(text, sizeof(text), "%s %s:%u@%u myself,master - 0 0 1 connected 0-%d\n", id, view->announce_host, view->announce_port, bus_port,
-        CLUSTER_SLOTS - 1);
-    resp_write_verbatim(writer, text, (size_t)length);
+    int bus_port = port + CLUSTER_BUS_OFFSET <= UINT16_MAX ? port + CLUSTER_BUS_OFFSET : 0;
+    node_id(view, node, id);
+    int length = snprintf(text, sizeof(text), "%s %s:%u@%d %smaster - 0 0 %u connected", id, view->announce_host, port, bus_port, node == own_node(view) ? "myself," : "", node + 1);
+    resp_write_raw(lines, text, (size_t)length);
+    for (uint32_t i = 0; i < ranges->count; i++) {
+        const struct range *range = &ranges->all[i];
+        if (range->core != node)
+            continue;
+        length = range->first == range->last ? snprintf(text, sizeof(text), " %u", range->first) : snprintf(text, sizeof(text), " %u-%u", range->first, range->last);
+        resp_write_raw(lines, text, (size_t)length);
+    }
+    resp_write_raw(lines, "\n", 1);
+}
+
+static void write_nodes(const struct local_view *view, const struct ranges *ranges, struct resp_writer *writer)
+{
+    struct resp_writer lines;
+    resp_writer_init(&lines, 2);
+    for (uint32_t node = 0; node < nodes_count(view); node++)
+        write_node(view, ranges, node, &lines);
+    resp_write_verbatim(writer, lines.data, lines.length);
+    resp_writer_fini(&lines);
+}
+
+/* SLOTS, SHARDS and NODES: one table, in three shapes. */
+static void write_table(const struct local_view *view, const char *name, struct resp_writer *writer)
+{
+    struct ranges ranges;
+    find_ranges(view, &ranges);
+    if (strcmp(name, "slots") == 0)
+        write_slots(view, &ranges, writer);
+    else if (strcmp(name, "shards") == 0)
+        write_shards(view, &ranges, writer);
+    else
+        write_nodes(view, &ranges, writer);
+    alloc_free(ranges.all);
 }
 
 static void write_info(const struct local_view *view, struct resp_writer *writer)
@@ -86,9 +196,9 @@ static void write_info(const struct local_view *view, struct resp_writer *writer
     uint64_t epoch = view->topology != NULL ? view->topology->epoch : 0;
     int length = snprintf(text, sizeof(text),
         "cluster_state:%s\r\ncluster_slots_assigned:%d\r\ncluster_slots_ok:%u\r\ncluster_slots_pfail:0\r\n"
-        "cluster_slots_fail:%u\r\ncluster_known_nodes:1\r\ncluster_size:1\r\ncluster_current_epoch:%" PRIu64 "\r\ncluster_my_epoch:%" PRIu64 "\r\n"
+        "cluster_slots_fail:%u\r\ncluster_known_nodes:%u\r\ncluster_size:%u\r\ncluster_current_epoch:%" PRIu64 "\r\ncluster_my_epoch:%" PRIu64 "\r\n"
         "cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\ntotal_cluster_links_buffer_limit_exceeded:0\r\n",
-        is_whole(view) ? "ok" : "fail", CLUSTER_SLOTS, covered, CLUSTER_SLOTS - covered, epoch, epoch);
+        is_whole(view) ? "ok" : "fail", CLUSTER_SLOTS, covered, CLUSTER_SLOTS - covered, nodes_count(view), nodes_count(view), epoch, epoch);
     resp_write_verbatim(writer, text, (size_t)length);
 }
 
@@ -113,14 +223,12 @@ void local_cluster_command(const struct local_view *view, const struct session *
         resp_write_error(writer, "ERR This instance has cluster support disabled");
         return;
     }
-    local_node_id(view->announce_host, view->announce_port, id);
-    if (strcmp(command->name, "slots") == 0)
-        write_slots(view, id, writer);
-    else if (strcmp(command->name, "shards") == 0)
-        write_shards(view, id, writer);
-    else if (strcmp(command->name, "nodes") == 0)
-        write_nodes(view, id, writer);
-    else if (strcmp(command->name, "info") == 0)
+    if (strcmp(command->name, "slots") == 0 || strcmp(command->name, "shards") == 0 || strcmp(command->name, "nodes") == 0) {
+        write_table(view, command->name, writer);
+        return;
+    }
+    node_id(view, own_node(view), id);
+    if (strcmp(command->name, "info") == 0)
         write_info(view, writer);
     else if (strcmp(command->name, "myid") == 0)
         resp_write_text(writer, id);

@@ -1,5 +1,6 @@
 /*
- * What a data core answers itself about the cluster that it presents: CLUSTER * and ROLE. To a cluster-aware client the gateway is a cluster of one node that serves every slot.
+ * What a data core answers itself about the cluster that it presents: CLUSTER * and ROLE. To a cluster-aware client the gateway is a cluster of one node that serves every slot,
+ * or of a node a data core, where each has a port of its own. Every core serves every key: a client that does not know yet that a slot has moved to another core is served all the same, and learns it when it asks again.
  */
 #pragma once
 
@@ -19,6 +20,8 @@ struct local_view {
     bool presents_cluster;           /* of the listener that the client dialled */
     const char *announce_host;       /* configured, or the address the client dialled; "" for a unix socket */
     uint16_t announce_port;
+    uint32_t cores_count; /* 0: one node, at that port, serves every slot. Else core i is a node at the port above by 1 + i, with the slots it owns */
+    uint32_t core;        /* which of them answers */
 };
 
 /* 40 hex digits that depend on the announced address alone, so that all cores and gateways agree; NUL-terminated. */

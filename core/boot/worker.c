@@ -62,8 +62,13 @@ static void cluster_command(void *context, const struct session *session, const 
         .topology = worker_of(net->core)->dispatcher.topology,
         .presents_cluster = listener->presents_cluster,
         .announce_host = host,
+        .cores_count = listener->config->port_per_core ? net->core->shared->data_cores : 0,
+        .core = net->core->id,
     };
     (void)find_endpoint(net, host, sizeof(host), &view.announce_port);
+    /* The client may have dialled a core's own port: those of all cores follow from the listener's. */
+    if (view.cores_count > 0 && listener->config->announce[0] == '\0')
+        view.announce_port = listener->base_port;
     local_cluster_command(&view, session, command, args, writer);
 }
 

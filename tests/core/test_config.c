@@ -564,3 +564,47 @@ Test(config, rule_names_file_and_line_of_the_key_that_was_set)
     cr_expect_eq(config_check(config, error, sizeof(error)), STATUS_OK, "%s", error);
     config_destroy(&config);
 }
+
+/* A configuration of these listeners, data cores and backend is accepted, or refused with a message that has `part`. */
+static void expect_ports(const char *listeners, uint32_t cores, const char *backend, const char *part)
+{
+    struct config *config = config_create_default();
+    char error[ERROR_BYTES], text[2048];
+
+    snprintf(text, sizeof(text), "listeners: [%s]\ncores: {data: %u}\nbackends: [{name: b, %s}]\n", listeners, cores, backend);
+    cr_assert_eq(load(config, text, error), STATUS_OK, "%s: %s", text, error);
+    enum status status = config_check(config, error, sizeof(error));
+    cr_expect_eq(status, part == NULL ? STATUS_OK : STATUS_INVALID, "%s: %s", text, error);
+    if (part != NULL && status != STATUS_OK)
+        cr_expect(strncmp(error, "z.yaml:1: key 'listeners.port_per_core': ", 41) == 0 && strstr(error, part) != NULL, "%s: %s", text, error);
+    config_destroy(&config);
+}
+
+Test(config, ports_per_core_are_checked)
+{
+    static const char cluster[] = "cluster: [\"h:1\"]", servers[] = "servers: [\"h:1\"]";
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true}", 64, cluster, NULL);
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true, present: cluster}", 4, cluster, NULL);
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true, present: standalone}", 4, cluster, "is not presented as a cluster");
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true}", 4, servers, "is not presented as a cluster");
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true, present: cluster}", 4, servers, "is not presented as a cluster");
+    expect_ports("{address: \"unix:/run/z.sock\", port_per_core: true}", 4, cluster, "has no ports");
+    /* The last port. */
+    expect_ports("{address: \"127.0.0.1:65531\", port_per_core: true}", 4, cluster, NULL);
+    expect_ports("{address: \"127.0.0.1:65532\", port_per_core: true}", 4, cluster, "would have port 65536");
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true, announce: \"g:65532\"}", 4, cluster, "would have port 65536");
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true, announce: \"g:65531\"}", 4, cluster, NULL);
+    /* No two listeners on one port. */
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true}, {address: \"127.0.0.1:6384\"}", 4, cluster, "overlap with '127.0.0.1:6384'");
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true}, {address: \"127.0.0.1:6385\"}", 4, cluster, NULL);
+    expect_ports("{address: \"127.0.0.1:6384\"}, {address: \"127.0.0.1:6380\", port_per_core: true}", 4, cluster, "overlap");
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true}, {address: \"127.0.0.1:6383\", port_per_core: true}", 4, cluster, "overlap");
+    expect_ports("{address: \"127.0.0.1:6380\", port_per_core: true}, {address: \"[::1]:6383\", port_per_core: true}, {address: \"unix:/run/z.sock\"}", 4, cluster, NULL);
+    expect_ports("{address: \"0.0.0.0:6380\", port_per_core: true}, {address: \"127.0.0.1:6383\"}", 4, cluster, "overlap");
+    /* 5 times 64 nodes. */
+    expect_ports("{address: \"h:1000\", port_per_core: true}, {address: \"h:2000\", port_per_core: true}, {address: \"h:3000\", port_per_core: true}, {address: \"h:4000\", port_per_core: true}", 64,
+        cluster, NULL);
+    expect_ports("{address: \"h:1000\", port_per_core: true}, {address: \"h:2000\", port_per_core: true}, {address: \"h:3000\", port_per_core: true}, {address: \"h:4000\", port_per_core: true}, "
+                 "{address: \"h:5000\", port_per_core: true}",
+        64, cluster, "320 nodes would be listed; allowed: at most 256");
+}

@@ -32,18 +32,23 @@ def eventually(condition, timeout=10, what=None, interval=0.02):
         time.sleep(interval)
 
 
-def free_port():
-    """A port that nobody listens on, outside of the range of outgoing connections."""
+def free_port(count=1):
+    """A port that nobody listens on, as those behind it up to `count`, outside of the range of outgoing connections."""
     for _ in range(200):
         port = random.SystemRandom().randrange(22000, 32000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+        if all(_is_free(port + index) for index in range(count)):
+            return port
     raise AssertionError("no free port")
+
+
+def _is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 class Process:
@@ -256,7 +261,8 @@ class Gateway(Target):
         self.directory = directory
         self.cores = cores
         self.backend = backend
-        self.port = free_port()
+        # Some options take the ports behind it, one a core.
+        self.port = free_port(cores + 1)
         args = [program]
         if config is not None:
             os.makedirs(directory, exist_ok=True)

@@ -209,3 +209,61 @@ Test(local, keyslot_of_any_key_is_its_slot)
     }
     fixture_destroy(&fixture);
 }
+
+/* A node a data core: each at the announced port above by 1 + its number, with the slots it owns. */
+Test(local, cores_with_ports_of_their_own_are_listed_as_nodes)
+{
+    struct fixture *fixture = fixture_create();
+    struct topology *topology = alloc_zeroed(sizeof(*topology));
+    topology->kind = BACKEND_CLUSTER;
+    topology->slots_count = CLUSTER_SLOTS;
+    memset(topology->slot_shard, 0xff, sizeof(topology->slot_shard));
+    for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++)
+        topology->slot_owner[slot] = slot < 100 || slot == 200 ? 1 : 0;
+    struct local_view view = one_node;
+    view.topology = topology;
+    view.cores_count = 3;
+    view.core = 1;
+    char ids[3][LOCAL_NODE_ID_BYTES], expected[1024];
+    for (uint16_t core = 0; core < 3; core++)
+        local_node_id("10.1.2.3", (uint16_t)(6381 + core), ids[core]);
+    (void)snprintf(expected, sizeof(expected),
+        "*4\r\n*3\r\n:0\r\n:99\r\n*4\r\n$8\r\n10.1.2.3\r\n:6382\r\n$40\r\n%s\r\n*0\r\n*3\r\n:100\r\n:199\r\n*4\r\n$8\r\n10.1.2.3\r\n:6381\r\n$40\r\n%s\r\n*0\r\n"
+        "*3\r\n:200\r\n:200\r\n*4\r\n$8\r\n10.1.2.3\r\n:6382\r\n$40\r\n%s\r\n*0\r\n*3\r\n:201\r\n:16383\r\n*4\r\n$8\r\n10.1.2.3\r\n:6381\r\n$40\r\n%s\r\n*0\r\n",
+        ids[1], ids[0], ids[1], ids[0]);
+    cr_expect_str_eq(ask(fixture, &view, 2, "cluster slots"), expected);
+    (void)snprintf(expected, sizeof(expected),
+        "%s 10.1.2.3:6381@16381 master - 0 0 1 connected 100-199 201-16383\n%s 10.1.2.3:6382@16382 myself,master - 0 0 2 connected 0-99 200\n%s 10.1.2.3:6383@16383 master - 0 0 3 connected\n",
+        ids[0], ids[1], ids[2]);
+    cr_expect_not_null(strstr(ask(fixture, &view, 2, "cluster nodes"), expected));
+    const char *shards = ask(fixture, &view, 3, "cluster shards");
+    cr_expect_eq(strncmp(shards, "*3\r\n%2\r\n$5\r\nslots\r\n*4\r\n:100\r\n:199\r\n:201\r\n:16383\r\n$5\r\nnodes\r\n", 58), 0, "%s", shards);
+    cr_expect_not_null(strstr(shards, "$5\r\nslots\r\n*4\r\n:0\r\n:99\r\n:200\r\n:200\r\n"));
+    cr_expect_not_null(strstr(shards, "$5\r\nslots\r\n*0\r\n$5\r\nnodes\r\n*1\r\n"), "a core without slots is listed too");
+    (void)snprintf(expected, sizeof(expected), "$40\r\n%s\r\n", ids[1]);
+    cr_expect_str_eq(ask(fixture, &view, 2, "cluster myid"), expected);
+    cr_expect_not_null(strstr(ask(fixture, &view, 2, "cluster info"), "cluster_known_nodes:3\r\ncluster_size:3\r\n"));
+    /* Before the first topology the core that answers has all. */
+    view.topology = NULL;
+    (void)snprintf(expected, sizeof(expected), "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$8\r\n10.1.2.3\r\n:6382\r\n$40\r\n%s\r\n*0\r\n", ids[1]);
+    cr_expect_str_eq(ask(fixture, &view, 2, "cluster slots"), expected);
+    alloc_free(topology);
+    fixture_destroy(&fixture);
+}
+
+/* As many ranges as there can be: every slot another owner than its neighbours. */
+Test(local, table_of_the_greatest_size_is_written_whole)
+{
+    struct fixture *fixture = fixture_create();
+    struct topology *topology = alloc_zeroed(sizeof(*topology));
+    for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++)
+        topology->slot_owner[slot] = (uint16_t)(slot % 64);
+    struct local_view view = one_node;
+    view.topology = topology;
+    view.cores_count = 64;
+    cr_expect_eq(strncmp(ask(fixture, &view, 2, "cluster slots"), "*16384\r\n", 8), 0);
+    cr_expect_not_null(strstr(ask(fixture, &view, 2, "cluster nodes"), ":6444@16444 master - 0 0 64 connected 63 127 191 "));
+    cr_expect_eq(strncmp(ask(fixture, &view, 2, "cluster shards"), "*64\r\n", 5), 0);
+    alloc_free(topology);
+    fixture_destroy(&fixture);
+}
