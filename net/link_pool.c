@@ -246,8 +246,7 @@ void link_pool_prune(struct link_pool *pool, bool (*keep)(void *context, const s
     for (struct list_node *node = pool->links.next; node != &pool->links;) {
         struct link *link = LIST_ENTRY(node, struct link, all);
         node = node->next;
-        bool is_kept = keep(context, link);
-        if (link->fifo.count == 0 && !is_kept)
+        if (link->fifo.count == 0 && !keep(context, link))
             conn_close(pool->net->core, &link->conn, CLOSE_IDLE_LINK);
     }
 }

@@ -60,7 +60,7 @@ void link_pool_tick(struct link_pool *pool);
 /* The last attempt to reach (node, protocol) has failed. */
 bool link_pool_is_failing(struct link_pool *pool, uint32_t node_key, uint8_t protocol);
 
-/* Closes links without legs for which keep() says no; it is asked for every link. */
+/* Closes links without legs for which keep() says no. */
 void link_pool_prune(struct link_pool *pool, bool (*keep)(void *context, const struct link *link), void *context);
 
 /* Closes all. */

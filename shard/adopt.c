@@ -70,7 +70,6 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
 struct needed {
     const struct topology *topology;
     uint64_t nodes[TOPOLOGY_NODES_MAX / 64];
-    uint32_t links_count; /* open links to these */
 };
 
 static void find_needed(const struct dispatcher *dispatcher, struct needed *needed)
@@ -90,12 +89,22 @@ static void find_needed(const struct dispatcher *dispatcher, struct needed *need
 /* Links to nodes of which this core owns a slot stay; so does what a redirect opened a moment ago. */
 static bool keep_link(void *context, const struct link *link)
 {
-    struct needed *needed = context;
+    const struct needed *needed = context;
     const struct node *node = (link->node_key & FOREIGN_NODE_BIT) == 0 ? topology_node_of_key(needed->topology, link->node_key) : NULL;
     uint32_t index = node != NULL ? (uint32_t)(node - needed->topology->nodes) : 0;
-    bool is_needed = node != NULL && (needed->nodes[index / 64] >> index % 64 & 1) != 0;
-    needed->links_count += is_needed;
-    return is_needed;
+    return node != NULL && (needed->nodes[index / 64] >> index % 64 & 1) != 0;
+}
+
+static void sweep_links(struct dispatcher *dispatcher)
+{
+    struct needed needed;
+    uint64_t needed_count = 0;
+    find_needed(dispatcher, &needed);
+    link_pool_prune(&dispatcher->links, keep_link, &needed);
+    const struct list_node *links = &dispatcher->links.links;
+    for (const struct list_node *node = links->next; node != links; node = node->next)
+        needed_count += keep_link(&needed, LIST_ENTRY((uintptr_t)node, const struct link, all));
+    metric_set(dispatcher->core->metrics, METRIC_links_needed, needed_count);
 }
 
 void dispatcher_tick(struct dispatcher *dispatcher)
@@ -110,12 +119,8 @@ void dispatcher_tick(struct dispatcher *dispatcher)
 
 void dispatcher_tick_slow(struct dispatcher *dispatcher)
 {
-    if (dispatcher->topology != NULL) {
-        struct needed needed;
-        find_needed(dispatcher, &needed);
-        link_pool_prune(&dispatcher->links, keep_link, &needed);
-        metric_set(dispatcher->core->metrics, METRIC_links_needed, needed.links_count);
-    }
+    if (dispatcher->topology != NULL)
+        sweep_links(dispatcher);
     /* It looks at every place of the map. */
     if (dispatcher->core->now_ms / 1000 % BATCH_SWEEP_SECONDS == 0)
         batch_map_sweep(&dispatcher->batches, BATCH_IDLE_SWEEPS);
