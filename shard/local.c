@@ -67,9 +67,13 @@ struct ranges {
 static void find_ranges(const struct local_view *view, struct ranges *ranges)
 {
     uint32_t count = 1;
-    for (uint32_t slot = 1; slot < CLUSTER_SLOTS; slot++)
+    for (uint32_t slot = 1; slot < CLUSTER_SLOTS && view->cores_count > 0; slot++)
         count += owner_of(view, slot) != owner_of(view, slot - 1);
     *ranges = (struct ranges){.all = alloc_zeroed(count * sizeof(struct range))};
+    if (count == 1) {
+        ranges->all[ranges->count++] = (struct range){.first = 0, .last = CLUSTER_SLOTS - 1, .core = owner_of(view, 0)};
+        return;
+    }
     for (uint32_t slot = 0; slot < CLUSTER_SLOTS; slot++) {
         uint32_t core = owner_of(view, slot);
         if (slot == 0 || core != ranges->all[ranges->count - 1].core)

@@ -31,17 +31,19 @@ if ! npm ls --silent >/dev/null 2>&1; then
     npm ci --no-audit --no-fund --loglevel=error >&2
 fi
 
-free_port() {
-    python3 -c 'import random, socket
+free_port() { # how many in a row, default one
+    python3 -c 'import random, socket, sys
+count = int(sys.argv[1])
 while True:
     port = random.SystemRandom().randrange(22000, 32000)
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        print(port)
-        break'
+    try:
+        for index in range(count):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port + index))
+    except OSError:
+        continue
+    print(port)
+    break' "${1:-1}"
 }
 wait_ready() { # port pid log
     local tries
@@ -76,21 +78,33 @@ if [ "${ZG_DIRECT:-0}" = 1 ]; then
 fi
 
 [ -x "$gateway" ] || { echo "$gateway does not exist: build it first" >&2; exit 1; }
-for count in $cores; do
-    echo "# $count data cores"
-    port=$(free_port)
-    "$gateway" --listen "127.0.0.1:$port" --cluster "$seeds" --data-cores "$count" --set use_cases.timeout=20s >"$dir/zgateway-$count.log" 2>&1 </dev/null &
+start_gateway() { # cores, further arguments
+    port=$(free_port $(($1 + 1)))
+    log=$dir/zgateway-$1.log
+    "$gateway" --listen "127.0.0.1:$port" --cluster "$seeds" --data-cores "$1" --set use_cases.timeout=20s "${@:2}" >"$log" 2>&1 </dev/null &
     gateway_pid=$!
-    wait_ready "$port" "$gateway_pid" "$dir/zgateway-$count.log"
-    run_tests "$port" "$port"
+    wait_ready "$port" "$gateway_pid" "$log"
+}
+stop_gateway() {
     kill "$gateway_pid"
     status=0
     wait "$gateway_pid" || status=$?
     gateway_pid=""
     if [ $status != 0 ]; then
         echo "# the gateway ended with status $status" >&2
-        tail -n 30 "$dir/zgateway-$count.log" >&2
+        tail -n 30 "$log" >&2
         failed=1
     fi
+}
+
+for count in $cores; do
+    echo "# $count data cores"
+    start_gateway "$count"
+    run_tests "$port" "$port"
+    stop_gateway
 done
+echo "# a port a core"
+start_gateway 4 --set listeners.port_per_core=true --set cores.balance=false
+ZG_CLUSTER_PORT=$port ZG_CORES_COUNT=4 node --test --test-reporter=tap "$here/port_per_core.js" </dev/null || failed=1
+stop_gateway
 exit $failed
