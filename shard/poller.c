@@ -430,6 +430,7 @@ bool poller_replace(struct poller *poller, const struct topology *topology)
     if (!poller->publish(poller->context, topology))
         return false;
     poller->topology = topology;
+    health_check_topology(&poller->health, topology);
     return true;
 }
 
