@@ -1,4 +1,4 @@
-"""Slots are resharded by redis-cli by the thousand, primaries are failed over and killed, all under load: twice by default, fifty times with ZG_FULL=1.
+"""Slots are resharded by redis-cli by the thousand, primaries are failed over and killed, all under load and while slots get other owner cores: twice by default, fifty times with ZG_FULL=1.
 
 What must hold: every command is answered once, and its reply is its own (chaos.py); what the clients of a few shared keys saw could have been done in one order (history.py), also of
 clients that go to the cluster directly where a primary is killed: then acknowledged writes may be lost, once, and for all alike; and the service is back within a second of when a client
@@ -225,7 +225,7 @@ def recorded(gateway, cluster, name, seed, is_joint, run, has_losses=False):
 
 
 def test_reshard_and_failover_under_load(own_cluster, make_gateway, prefix):
-    gateway = make_gateway(own_cluster, cores=2, options={"use_cases.timeout": "2s", "backends.link_stall": "1s", "backends.connect_timeout": "500ms", "limits.inline_bytes": "1KiB"})
+    gateway = make_gateway(own_cluster, cores=2, options={"use_cases.timeout": "2s", "backends.link_stall": "1s", "backends.connect_timeout": "500ms", "limits.inline_bytes": "1KiB", "cores.shuffle_owners": "50ms"})
     seed = os.environ.get("ZG_SEED") or str(random.SystemRandom().randrange(1 << 32))
     print("seed ZG_SEED=" + seed)
     state = State()
