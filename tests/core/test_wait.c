@@ -194,6 +194,18 @@ static uint64_t wait_for_arrivals(const struct world *world, uint64_t now_ns, ui
     return limit_ns;
 }
 
+/* When the core runs again: with a wait as it decides, else at the next arrival or reply. */
+static uint64_t wakes_at_ns(const struct world *world, const struct wait_decision *decision, uint32_t sends, uint64_t now_ns, uint64_t replies_at_ns)
+{
+    uint32_t there;
+    uint64_t next_ns = next_arrival(world, &there, now_ns);
+    if (replies_at_ns != 0 && replies_at_ns < next_ns)
+        next_ns = replies_at_ns;
+    if (decision->wait_ns > 0)
+        next_ns = wait_for_arrivals(world, now_ns, decision->completions - sends, now_ns + decision->wait_ns);
+    return next_ns > now_ns ? next_ns : now_ns;
+}
+
 static struct outcome simulate(const struct world *world, const struct wait_settings *settings, uint64_t seed)
 {
     struct rng rng = {.state = seed};
@@ -253,14 +265,7 @@ static struct outcome simulate(const struct world *world, const struct wait_sett
             measured_run_ns = run_ns;
         }
         const struct wait_decision decision = wait_decide(&wait, now_ns, &counts);
-        uint32_t there;
-        uint64_t next_ns = next_arrival(world, &there, now_ns);
-        if (replies_at_ns != 0 && replies_at_ns < next_ns)
-            next_ns = replies_at_ns;
-        next_ns = next_ns > now_ns ? next_ns : now_ns;
-        if (decision.wait_ns > 0)
-            next_ns = wait_for_arrivals(world, now_ns, decision.completions - counts.sends, now_ns + decision.wait_ns);
-        now_ns = next_ns > now_ns ? next_ns : now_ns;
+        now_ns = wakes_at_ns(world, &decision, counts.sends, now_ns, replies_at_ns);
     }
     cr_assert_gt(operations, 0);
     outcome.cpu_ns_per_operation = (double)(run_ns + backend_ns) / (double)operations;
