@@ -17,6 +17,7 @@ enum question { ASK_COMMAND_2, ASK_COMMAND_3, ASK_DOCS_2, ASK_DOCS_3, ASK_INFO, 
 enum {
     SPACING_MIN_MS = 20,
     SPACING_MAX_MS = 500,
+    SPACING_URGENT_MS = 100,  /* the most while a node that serves slots has just gone down: a replica will take over */
     START_TIMEOUT_MS = 3000,  /* facts that have not come by then are done without */
     ASK_TIMEOUT_MS = 1000,
     SEED_BIT = 0x40000000,    /* node keys of the configured addresses, before there is a topology */
@@ -69,8 +70,15 @@ static bool was_asked(const struct poller *poller, uint32_t key)
     return false;
 }
 
-/* A link to a node drawn at random that was not asked in this round; NULL: there is none left. */
-static struct link *draw_link(struct poller *poller, uint8_t protocol)
+/* The node belongs to a shard whose primary is down: it knows first who takes over, as that is itself, or it voted on it. */
+static bool is_heir(const struct poller *poller, uint32_t key)
+{
+    const struct node *node = topology_node_of_key(poller->topology, key);
+    uint16_t primary = node != NULL && node->shard != SHARD_NONE ? poller->topology->shards[node->shard].primary : NODE_NONE;
+    return primary != NODE_NONE && health_check_is_down(&poller->health, poller->topology->nodes[primary].key);
+}
+
+static struct link *draw_link_of(struct poller *poller, uint8_t protocol, bool only_heirs)
 {
     uint32_t count = candidates_count(poller);
     uint32_t first = rng_below(&poller->core->rng, count);
@@ -80,7 +88,7 @@ static struct link *draw_link(struct poller *poller, uint8_t protocol)
         socklen_t bytes;
         enum status status;
         char host[HOST_BYTES];
-        if (!candidate(poller, (first + i) % count, &key, host, &address, &bytes) || was_asked(poller, key))
+        if (!candidate(poller, (first + i) % count, &key, host, &address, &bytes) || was_asked(poller, key) || (only_heirs && !is_heir(poller, key)))
             continue;
         struct link *link = link_pool_get(&poller->links, key, (struct sockaddr *)&address, bytes, protocol, &status);
         if (link == NULL)
@@ -90,6 +98,13 @@ static struct link *draw_link(struct poller *poller, uint8_t protocol)
         return link;
     }
     return NULL;
+}
+
+/* A link to a node drawn at random that was not asked in this round, heirs first; NULL: there is none left. */
+static struct link *draw_link(struct poller *poller, uint8_t protocol)
+{
+    struct link *link = poller->topology != NULL && health_check_is_urgent(&poller->health) ? draw_link_of(poller, protocol, true) : NULL;
+    return link != NULL ? link : draw_link_of(poller, protocol, false);
 }
 
 /* Nodes that answer, or may: all but those whose link has failed. */
@@ -103,6 +118,12 @@ static uint32_t reachable_count(struct poller *poller)
             count++;
     }
     return count > 0 ? count : 1;
+}
+
+/* The least time from one poll to the next that somebody asks for. */
+static uint32_t spacing_ms(const struct poller *poller)
+{
+    return health_check_is_urgent(&poller->health) && poller->spacing_ms > SPACING_URGENT_MS ? SPACING_URGENT_MS : poller->spacing_ms;
 }
 
 /* ---- asking ---- */
@@ -138,6 +159,9 @@ static void end_round(struct poller *poller)
     poller->round_asked_count = 0;
     /* A tenth either way, so that gateways do not poll in step. */
     poller->next_ms = poller->core->now_ms + interval_ms - interval_ms / 10 + rng_below(&poller->core->rng, (uint32_t)(interval_ms / 5) + 1);
+    /* Nobody needs to ask while it is known that something is about to change. */
+    if (backend_of(poller)->kind == BACKEND_CLUSTER && health_check_is_urgent(&poller->health))
+        poller->next_ms = poller->core->now_ms + SPACING_URGENT_MS - rng_below(&poller->core->rng, SPACING_URGENT_MS / 4);
 }
 
 static void ask_node(struct poller *poller)
@@ -146,7 +170,7 @@ static void ask_node(struct poller *poller)
     if (link == NULL) {
         end_round(poller);
         /* Nobody can be asked now, or all have been: soon again. */
-        poller->next_ms = poller->core->now_ms + poller->spacing_ms;
+        poller->next_ms = poller->core->now_ms + spacing_ms(poller);
         return;
     }
     poller->state = POLLER_ASKING;
@@ -216,7 +240,9 @@ static void judge_view(struct poller *poller)
     case TOPOLOGY_REJECT:
         core_log(poller->core, LOG_NOTICE, "topology_rejected", "node=%u reason=\"%s\"", poller->asked_node, topology_judge_reason(poller->judge));
         end_round(poller);
-        poller->next_ms = poller->core->now_ms + SPACING_MAX_MS;
+        /* Who says something older may know better soon; meanwhile others are asked, where it matters. */
+        if (!health_check_is_urgent(&poller->health))
+            poller->next_ms = poller->core->now_ms + SPACING_MAX_MS;
         return;
     }
 }
@@ -417,7 +443,7 @@ void poller_refresh(struct poller *poller, const struct msg_refresh *moved)
         topology_judge_moved(poller->judge, moved->slot, moved->host, moved->port, poller->core->now_ns);
     if (poller->state != POLLER_IDLE || backend_of(poller)->kind != BACKEND_CLUSTER)
         return;
-    uint64_t wanted_ms = poller->asked_ms + poller->spacing_ms;
+    uint64_t wanted_ms = poller->asked_ms + spacing_ms(poller);
     if (wanted_ms < now_ms)
         wanted_ms = now_ms;
     if (wanted_ms < poller->next_ms)

@@ -177,14 +177,15 @@ def test_reshard_by_redis_cli_under_load(own_cluster, make_gateway, prefix):
     assert not failures, failures
 
 
-def test_a_new_node_receives_slots(own_cluster, make_gateway, prefix):
-    """A replica that takes over by CLUSTER FAILOVER: planned, so nothing is lost."""
+@pytest.mark.parametrize("how", [(), ("TAKEOVER",)], ids=["failover", "takeover"])
+def test_a_replica_is_promoted_under_load(own_cluster, make_gateway, prefix, how):
+    """A replica that takes over by CLUSTER FAILOVER: planned, so nothing is lost. By TAKEOVER it asks nobody, and the others learn it from the higher epoch."""
     gateway = make_gateway(own_cluster, cores=2)
     replica = own_cluster.replicas[0]
     with gateway.raw(30) as raw:
         for index in range(100):
             assert raw.command("SET", "%s%d" % (prefix, index), str(index)) == "OK"
-        assert own_cluster.ask(replica, "CLUSTER", "FAILOVER") == "OK"
+        assert own_cluster.ask(replica, "CLUSTER", "FAILOVER", *how) == "OK"
         end = time.monotonic() + 4
         rounds = 0
         while time.monotonic() < end or rounds < 10:
@@ -192,3 +193,68 @@ def test_a_new_node_receives_slots(own_cluster, make_gateway, prefix):
             assert replies == ["OK"] * 100 + [b"%d" % index for index in range(100)], [reply for reply in replies if isinstance(reply, Error)][:3]
             rounds += 1
         eventually(lambda: own_cluster.ask(replica, "ROLE")[0] == b"master", 10)
+
+
+def cli(*args):
+    import subprocess
+
+    result = subprocess.run(["redis-cli", "--cluster"] + [str(arg) for arg in args] + ["--cluster-yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout[-2000:]
+
+
+def test_a_node_joins_and_leaves_under_load(own_cluster, make_standalone, make_gateway, prefix):
+    """What an operator does to grow and to shrink: add-node, slots to it (all that rebalance would move with --full), back again, del-node. Nobody sees an error, and no connection is left to the node that
+    is gone."""
+    import os
+
+    gateway = make_gateway(own_cluster, cores=2, options={"backends.poll_interval": "500ms"})
+    node = make_standalone(options=["--cluster-enabled", "yes", "--cluster-config-file", "nodes-joins.conf", "--cluster-node-timeout", "3000"])
+    port = node.port
+    ends, failures = threading.Event(), []
+
+    def work(number):
+        round_index = 0
+        try:
+            with gateway.raw(60) as raw:
+                while not ends.is_set():
+                    round_index += 1
+                    keys = ["%s%d-%d" % (prefix, number, index) for index in range(100)]
+                    value = b"%d" % round_index
+                    assert raw.pipeline([["SET", key, value] for key in keys]) == ["OK"] * 100
+                    assert raw.command("MGET", *keys) == [value] * 100
+        except BaseException as failure:  # noqa: B902
+            failures.append("client %d, round %d: %r" % (number, round_index, str(failure)[:300]))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    any_node = "127.0.0.1:%d" % own_cluster.port
+    try:
+        cli("add-node", "127.0.0.1:%d" % port, any_node)
+        node_id = own_cluster.ask(port, "CLUSTER", "MYID").decode()
+        eventually(lambda: all(node_id in own_cluster.ask(other, "CLUSTER", "NODES").decode() for other in own_cluster.ports), 20, "all know the new node")
+        eventually(lambda: own_cluster.is_ok() and b"cluster_state:ok" in own_cluster.ask(port, "CLUSTER", "INFO"), 20, "the new node knows the cluster too")
+        if os.environ.get("ZG_FULL") == "1":
+            cli("rebalance", any_node, "--cluster-use-empty-masters")
+        else:
+            source = own_cluster.ask(own_cluster.primaries[0], "CLUSTER", "MYID").decode()
+            cli("reshard", any_node, "--cluster-from", source, "--cluster-to", node_id, "--cluster-slots", "60")
+        moved = [slots for slots in own_cluster.ask(port, "CLUSTER", "SLOTS") if slots[2][1] == port]
+        assert moved
+        time.sleep(0.5)
+        assert int(node.info("stats")["total_commands_processed"]) > 0
+        count = sum(last - first + 1 for first, last, *_ in moved)
+        target = own_cluster.ask(own_cluster.primaries[1], "CLUSTER", "MYID").decode()
+        cli("reshard", any_node, "--cluster-from", node_id, "--cluster-to", target, "--cluster-slots", count)
+        cli("del-node", any_node, node_id)
+        eventually(lambda: not [line for line in node.redis().client_list() if not line["cmd"].startswith("client")], 20, "no connection is left")
+    finally:
+        ends.set()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures
+    node.process.stop()
+    with gateway.raw() as raw:
+        keys = ["%s0-%d" % (prefix, index) for index in range(100)]
+        assert raw.pipeline([["SET", key, "v"] for key in keys]) == ["OK"] * 100
+    eventually(lambda: gateway.metric("nodes_down") == 0, 5, "the node that left is no node any more")
