@@ -59,7 +59,7 @@ def is_primary(cluster, port):
         return False
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [1, 2] if os.environ.get("ZG_FULL") == "1" else [2])
 def test_service_is_back_within_a_second_of_the_clusters_own(own_cluster, make_gateway, prefix, cores):
     gateway = make_gateway(own_cluster, cores=cores, options={"use_cases.timeout": "%dms" % (500 * SLOWNESS), "backends.link_stall": "2s", "backends.connect_timeout": "500ms"})
     later = []
