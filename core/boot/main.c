@@ -128,15 +128,15 @@ static int report_failures(const struct housekeeper *housekeeper, const struct w
 }
 
 /* What the service manager gave. Its variables are not for processes that this one might start. */
-static enum status take_handed_over(struct process *process, struct notify *notify, const struct config *config)
+static enum status take_handed_over(struct activation *activation, struct notify *notify, const struct config *config)
 {
     char error[512] = "";
     struct activation_env env = activation_env_read();
-    enum status status = activation_take(&process->activation, &env, config, error, sizeof(error));
+    enum status status = activation_take(activation, &env, config, error, sizeof(error));
     if (status != STATUS_OK)
         (void)fprintf(stderr, "zgateway: %s\n", error);
-    else if (process->activation.notice[0] != '\0')
-        (void)fprintf(stderr, "zgateway: %s\n", process->activation.notice);
+    else if (activation->notice[0] != '\0')
+        (void)fprintf(stderr, "zgateway: %s\n", activation->notice);
     notify_open(notify);
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDS");
@@ -147,6 +147,10 @@ static enum status take_handed_over(struct process *process, struct notify *noti
 
 static int run(const struct config *config)
 {
+    struct activation activation;
+    struct notify notify;
+    if (take_handed_over(&activation, &notify, config) != STATUS_OK)
+        return EXIT_CANNOT_RUN;
     int log_fd = open_log(config);
     if (log_fd < 0)
         return EXIT_CANNOT_RUN;
@@ -156,12 +160,12 @@ static int run(const struct config *config)
 
     struct process *process = alloc_zeroed(sizeof(*process));
     create_process(process, config);
+    process->activation = activation;
     uint32_t count = process->shared.data_cores;
     struct worker *workers = alloc_zeroed(count * sizeof(*workers));
     struct housekeeper *housekeeper = alloc_zeroed(sizeof(*housekeeper));
     housekeeper->process = process;
-    if (take_handed_over(process, &housekeeper->notify, config) != STATUS_OK)
-        return EXIT_CANNOT_RUN;
+    housekeeper->notify = notify;
     housekeeper->log_fd = log_fd;
     for (uint32_t i = 0; i <= count; i++) {
         struct core *core = i < count ? &workers[i].core : &housekeeper->core;
