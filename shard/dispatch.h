@@ -94,6 +94,7 @@ struct dispatcher {
     struct batch_map batches;
     struct splitter splitter;
     struct load_page *load;    /* what this core's slots cost it; others read it until dispatcher_fini */
+    bool counts_load;          /* with one data core there is nobody to give a slot to, and the counters are left alone */
     struct resp_writer merged; /* reply of the split request answered last */
     struct pool splits;
     struct pool subsplits;

@@ -55,7 +55,7 @@ void owner_finish(struct dispatcher *dispatcher, struct leg *leg, const struct r
 {
     struct net *net = dispatcher->net;
     owner_drop_bytes(dispatcher, leg);
-    if (reply != NULL)
+    if (reply != NULL && dispatcher->counts_load)
         load_add_reply(dispatcher->load, leg->slot, reply->length);
     if ((leg->flags & LEG_CHILD) != 0) {
         divide_finish_child(dispatcher, leg, reply, status);
@@ -194,7 +194,8 @@ static enum status put_into_batch(struct dispatcher *dispatcher, struct leg *leg
         }
     }
     enum status status = batch_add(&dispatcher->batches, batch, leg, source);
-    load_add_command(dispatcher->load, leg->slot, source->length);
+    if (dispatcher->counts_load)
+        load_add_command(dispatcher->load, leg->slot, source->length);
     if (__builtin_expect(status != STATUS_OK && (leg->flags & LEG_ASKING) != 0, 0)) {
         /* An ASKING without its command would be the next one's: the link goes, with all that is on it. */
         uint64_t name = batch->name;
@@ -269,6 +270,7 @@ void owner_init(struct dispatcher *dispatcher)
     const struct config *config = dispatcher->core->config;
     enum { SUBSPLITS_MAX = 65536 };
     dispatcher->load = alloc_zeroed_aligned(sizeof(*dispatcher->load), 64);
+    dispatcher->counts_load = dispatcher->core->shared->data_cores > 1;
     batch_map_init(&dispatcher->batches, dispatcher->core, config->limits.links_per_core * 2);
     pool_init(&dispatcher->subsplits, "subsplits", sizeof(struct subsplit), SUBSPLITS_MAX);
     redirect_init(dispatcher);

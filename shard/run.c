@@ -40,7 +40,8 @@ bool run_join(struct dispatcher *dispatcher, struct client *client, uint16_t slo
         last->reply_end = NULL;
     }
     batch_extend(batch, source);
-    load_add_command(dispatcher->load, slot, source->length);
+    if (dispatcher->counts_load)
+        load_add_command(dispatcher->load, slot, source->length);
     leg->length += source->length;
     leg->run_replies++;
     client_inflight_add(dispatcher->core, client, 1);
