@@ -10,7 +10,7 @@ set -euo pipefail
 
 run_packages="gcc meson ninja-build pkg-config liburing-dev libyaml-dev libxxhash-dev libmimalloc-dev nettle-dev libc6-dev python3
     redis-server redis-tools procps"
-test_packages="libcriterion-dev clang llvm libclang-rt-14-dev clang-tidy clang-format cppcheck python3-redis python3-pytest
+test_packages="libcriterion-dev clang llvm libclang-rt-14-dev clang-tidy clang-format cppcheck python3-redis python3-pytest python3-pytest-xdist
     nodejs npm nutcracker haproxy valgrind iproute2 nftables util-linux git"
 # The console is served by the gateway itself: plain files, no build step. Its tests drive a browser.
 ui_packages="nodejs npm chromium"

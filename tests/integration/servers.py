@@ -33,9 +33,14 @@ def eventually(condition, timeout=10, what=None, interval=0.02):
 
 
 def free_port(count=1):
-    """A port that nobody listens on, as those behind it up to `count`, outside of the range of outgoing connections."""
+    """A port that nobody listens on, as those behind it up to `count`, outside of the range of outgoing connections. Workers of one run have ranges of their own: a gateway shares
+    its port (SO_REUSEPORT), so that two on the same would not notice."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    room = 10000 // workers
+    first = 22000 + worker * room
     for _ in range(200):
-        port = random.SystemRandom().randrange(22000, 32000)
+        port = random.SystemRandom().randrange(first, first + room - count)
         if all(_is_free(port + index) for index in range(count)):
             return port
     raise AssertionError("no free port")
