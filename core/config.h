@@ -62,6 +62,8 @@ struct config_limits {
     uint32_t rx_buffers_per_core; /* power of two 64 .. 32,768 */
     uint32_t rx_buffer_bytes;     /* 1 KiB .. 64 KiB */
     uint64_t inline_bytes;        /* larger commands and replies are lent, not copied */
+    uint64_t oversize_bytes;      /* larger commands take the bulk link, larger replies are streamed */
+    uint64_t stream_window_bytes; /* unsent bytes of a client whose reply is streamed before its bulk link is no longer read */
     uint64_t request_max_bytes;
     uint64_t reply_max_bytes;
     uint32_t links_per_core;

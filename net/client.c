@@ -7,6 +7,7 @@
 
 #include "net/listener.h"
 #include "net/net.h"
+#include "net/stream.h"
 
 enum {
     INPUT_PAUSED_MAX = 64 * 1024, /* a paused client is read up to this many unparsed bytes */
@@ -335,6 +336,11 @@ static void on_sent(struct core *core, struct conn *conn)
     if ((client->pause & PAUSE_OUTPUT) != 0 && (conn->flags & CONN_CLOSE_AFTER_SEND) == 0 &&
         conn->out.bytes <= core->config->limits.client_output_soft_bytes / 2)
         client_wake(core->net, client, PAUSE_OUTPUT);
+    if (client->is_throttling && conn->out.bytes <= core->config->limits.stream_window_bytes / 2) {
+        client->is_throttling = false;
+        if (client->fifo_head != NULL && (client->fifo_head->flags & REQUEST_STREAM) != 0)
+            stream_resume(core->net, client->fifo_head->stream);
+    }
 }
 
 static void on_closing(struct core *core, struct conn *conn)

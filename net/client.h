@@ -56,6 +56,7 @@ struct client {
     uint16_t listener;            /* index */
     uint8_t pause;                /* enum client_pause */
     uint8_t drain;                /* enum drain_flag */
+    bool is_throttling;           /* the link that streams its oldest reply may be waiting for it to take bytes */
 };
 _Static_assert(sizeof(struct client) <= 384, "an idle client must stay cheap");
 
@@ -64,6 +65,9 @@ struct client *client_open(struct net *net, struct ring_file file, uint16_t list
 
 /* Puts a reply at the end of the client's output: bytes are copied, or the block that holds large ones is referenced. Takes a loan in any case. Closes a client beyond its limits. */
 void client_queue_reply(struct net *net, struct client *client, const struct reply *reply);
+
+/* The same for a piece of a reply, first or last. */
+void client_queue_piece(struct net *net, struct client *client, const struct reply *piece);
 
 /* The oldest requests that have their answer are sent; called when the oldest one may have changed. */
 void client_advance(struct net *net, struct client *client);

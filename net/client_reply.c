@@ -49,15 +49,12 @@ static void set_window(struct client *client, const struct config_limits *limits
     client->window_bytes = 0;
 }
 
-void client_queue_reply(struct net *net, struct client *client, const struct reply *reply)
+void client_queue_piece(struct net *net, struct client *client, const struct reply *reply)
 {
     struct core *core = net->core;
     struct send_queue *out = &client->conn.out;
     enum status status = STATUS_OK;
     client->window_bytes += reply->length;
-    client->window_replies += reply->more + 1;
-    if (client->window_replies >= WINDOW_REPLIES)
-        set_window(client, &core->config->limits);
     if (reply->is_lent || (reply->block != NULL && reply->length > core->config->limits.inline_bytes)) {
         struct block *block = reply->is_lent ? send_reference_lent(core, reply->bytes, reply->length, reply->lender, reply->lent_offset)
                                              : send_reference_own(core, reply->block, reply->bytes, reply->length);
@@ -75,6 +72,14 @@ void client_queue_reply(struct net *net, struct client *client, const struct rep
         return;
     }
     output_grew(net, client);
+}
+
+void client_queue_reply(struct net *net, struct client *client, const struct reply *reply)
+{
+    client->window_replies += reply->more + 1;
+    client_queue_piece(net, client, reply);
+    if (client->window_replies >= WINDOW_REPLIES)
+        set_window(client, &net->core->config->limits);
 }
 
 /* One block of kept replies; false where there is none left, or the client is being closed. */

@@ -16,6 +16,19 @@ enum leg_action {
     LEG_RUN,     /* consecutive commands of one client, whose replies go to the request one behind the other: see net/request.h */
 };
 
+/* Which link of a node: the number of the protocol (2 or 3) of its shared link, with CHANNEL_BULK the bulk link of that protocol. */
+enum { CHANNEL_BULK = 4 };
+
+static inline uint8_t channel_protocol(uint8_t channel)
+{
+    return channel & 3;
+}
+
+static inline bool channel_is_bulk(uint8_t channel)
+{
+    return (channel & CHANNEL_BULK) != 0;
+}
+
 enum leg_flag {
     LEG_EMBEDDED = 1u << 0,  /* lives in its request, not in the pool of legs */
     LEG_READONLY = 1u << 1,  /* may be repeated after a lost link */
@@ -45,7 +58,7 @@ struct leg {
     uint16_t use_case;
     uint8_t action;   /* enum leg_action */
     uint8_t flags;    /* enum leg_flag */
-    uint8_t protocol; /* 2 or 3 */
+    uint8_t channel;  /* that it goes through */
     uint8_t attempts; /* times it was sent again */
 };
 _Static_assert(sizeof(struct leg) == 64, "one cache line");

@@ -10,6 +10,7 @@
 #include "net/net.h"
 #include "net/resp_write.h"
 #include "net/socket.h"
+#include "net/stream.h"
 
 enum { PIECE_BYTES_MAX = 8192 };
 
@@ -182,7 +183,9 @@ static void on_data(struct core *core, struct conn *conn, struct block *block, c
             conn_close(core, conn, CLOSE_PROTOCOL);
             break;
         }
-        if (result == RESP_DONE && !is_assembling(link)) {
+        if (link->stream != NULL || (result == RESP_MORE && stream_begin(net, link))) {
+            stream_piece(net, link, bytes + position, consumed, result == RESP_DONE);
+        } else if (result == RESP_DONE && !is_assembling(link)) {
             deliver(net, link, bytes + position, consumed, block);
         } else {
             assemble(core, link, bytes + position, consumed);
@@ -221,10 +224,12 @@ static void on_connect(struct core *core, struct conn *conn, int32_t result)
         link_pool_ready(link);
 }
 
+/* A large command may take longer than link_stall on its way. On a shared link only replies are progress: small commands vanish into the socket of a backend that has stopped. */
 static void on_sent(struct core *core, struct conn *conn)
 {
-    (void)core;
-    (void)conn;
+    struct link *link = link_of_conn(conn);
+    if (channel_is_bulk(link->channel))
+        link->progress_ms = core->now_ms;
 }
 
 static void on_closing(struct core *core, struct conn *conn)
@@ -240,6 +245,7 @@ static void on_closing(struct core *core, struct conn *conn)
     link->state = LINK_GONE;
     drop_assembly(core, link);
     link_pool_lost(net, link, reason);
+    stream_lost(net, link);
     net->ops->divide_runs(net, link);
     struct leg *leg;
     while ((leg = leg_list_pop(&link->fifo)) != NULL) {
@@ -285,6 +291,7 @@ struct link *link_open(struct net *net, const struct sockaddr *address, socklen_
     conn_init(&link->conn, CONN_LINK, &link_ops, &transport_plain, file);
     link->key = ++net->next_link_key;
     link->protocol = protocol;
+    link->channel = protocol;
     link->state = LINK_WAITING;
     link->progress_ms = core->now_ms;
     list_init(&link->all);
@@ -326,11 +333,16 @@ void link_enqueue(struct net *net, struct link *link, struct leg_list *legs, str
         send_queue_push(&link->conn.out, chain);
         chain = next;
     }
+    /* A streamed reply must not be waited for any longer: others are behind it. */
+    stream_resume(net, link);
     conn_mark_dirty(net->core, &link->conn);
 }
 
 void link_check(struct net *net, struct link *link, uint64_t connect_timeout_ms, uint64_t stall_ms)
 {
+    /* Not read, for the sake of a client: it is not the backend that is silent. */
+    if ((link->conn.flags & CONN_PAUSED) != 0)
+        link->progress_ms = net->core->now_ms;
     uint64_t silent_ms = net->core->now_ms - link->progress_ms;
     if (link->state == LINK_WAITING) {
         if (silent_ms > connect_timeout_ms)

@@ -12,9 +12,9 @@
 
 enum { RECLAIM_PAUSE_MS = 1000 };
 
-static uint64_t slot_name(uint32_t node_key, uint8_t protocol)
+static uint64_t slot_name(uint32_t node_key, uint8_t channel)
 {
-    return (uint64_t)node_key << 2 | protocol;
+    return (uint64_t)node_key << 3 | channel;
 }
 
 static struct link_slot *find_slot(struct link_pool *pool, uint64_t name, bool create);
@@ -115,24 +115,25 @@ void link_pool_fini(struct link_pool *pool)
     pool->slots = NULL;
 }
 
-struct link *link_pool_find(struct link_pool *pool, uint32_t node_key, uint8_t protocol)
+struct link *link_pool_find(struct link_pool *pool, uint32_t node_key, uint8_t channel)
 {
-    struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), false);
+    struct link_slot *slot = find_slot(pool, slot_name(node_key, channel), false);
     return slot != NULL ? slot->link : NULL;
 }
 
 void link_pool_retry_now(struct link_pool *pool, uint32_t node_key)
 {
-    for (uint8_t protocol = 2; protocol <= 3; protocol++) {
-        struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), false);
+    static const uint8_t channels[] = {2, 3, CHANNEL_BULK | 2, CHANNEL_BULK | 3};
+    for (size_t i = 0; i < sizeof(channels); i++) {
+        struct link_slot *slot = find_slot(pool, slot_name(node_key, channels[i]), false);
         if (slot != NULL)
             slot->retry_ms = 0;
     }
 }
 
-bool link_pool_is_failing(struct link_pool *pool, uint32_t node_key, uint8_t protocol)
+bool link_pool_is_failing(struct link_pool *pool, uint32_t node_key, uint8_t channel)
 {
-    const struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), false);
+    const struct link_slot *slot = find_slot(pool, slot_name(node_key, channel), false);
     return slot != NULL && slot->link == NULL && slot->failures > 0;
 }
 
@@ -147,9 +148,9 @@ static uint64_t backoff_ms(struct link_pool *pool, uint32_t failures)
     return step_ms - rng_below(&pool->net->core->rng, (uint32_t)step_ms / 2 + 1);
 }
 
-struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, enum status *status)
+struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const struct sockaddr *address, socklen_t address_bytes, uint8_t channel, enum status *status)
 {
-    struct link_slot *slot = find_slot(pool, slot_name(node_key, protocol), true);
+    struct link_slot *slot = find_slot(pool, slot_name(node_key, channel), true);
     *status = STATUS_FULL;
     if (slot == NULL)
         return NULL;
@@ -158,10 +159,11 @@ struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const stru
     *status = STATUS_NO_NODE;
     if (address_bytes == 0 || pool->net->core->now_ms < slot->retry_ms)
         return NULL;
+    uint8_t protocol = channel_protocol(channel);
     uint32_t index = protocol - 2u;
     struct link *link = link_open(pool->net, address, address_bytes, protocol, pool->handshake[index], pool->handshake_bytes[index], pool->handshake_count[index], status);
     if (link == NULL) {
-        slot = find_slot(pool, slot_name(node_key, protocol), true); /* what ended with the attempt may have moved the slots */
+        slot = find_slot(pool, slot_name(node_key, channel), true); /* what ended with the attempt may have moved the slots */
         if (slot == NULL)
             return NULL;
         slot->failures++;
@@ -170,6 +172,7 @@ struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const stru
         return NULL;
     }
     link->node_key = node_key;
+    link->channel = channel;
     link->holder = slot;
     slot->link = link;
     list_push_back(&pool->links, &link->all);

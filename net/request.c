@@ -8,6 +8,7 @@
 #include "net/client.h"
 #include "net/net.h"
 #include "net/resp_write.h"
+#include "net/stream.h"
 
 static void give_back(struct net *net, const struct reply *reply)
 {
@@ -286,9 +287,57 @@ void request_leg_failed(struct net *net, struct request *request, uint16_t part,
     request_answer_status(net, request, status);
 }
 
+void request_stream_begin(struct request *request, struct link *link)
+{
+    ZG_CHECK(request->state == REQUEST_WAITING && !request_is_run(request) && request->split == NULL && request->legs_left == 1);
+    request->flags |= REQUEST_STREAM;
+    request->stream = link;
+    if (list_is_linked(&request->deadline))
+        list_remove(&request->deadline);
+}
+
+static void leave_stream(struct request *request)
+{
+    ZG_CHECK((request->flags & REQUEST_STREAM) != 0 && request->legs_left == 1);
+    request->flags &= (uint8_t)~REQUEST_STREAM;
+    request->stream = NULL;
+    request->legs_left = 0;
+    if (request->client != NULL)
+        request->client->is_throttling = false;
+}
+
+void request_stream_end(struct net *net, struct request *request)
+{
+    struct client *client = request->client;
+    leave_stream(request);
+    end_waiting(request);
+    record_latency(net, request, 1);
+    if (client != NULL) {
+        client_advance(net, client);
+        return;
+    }
+    request->state = REQUEST_SENT;
+    try_free(net, request);
+}
+
+void request_stream_cut(struct net *net, struct request *request)
+{
+    struct client *client = request->client;
+    leave_stream(request);
+    if (client == NULL) {
+        request->state = REQUEST_SENT;
+        try_free(net, request);
+        return;
+    }
+    metric_add(net->core->metrics, METRIC_clients_closed_half_reply_total, 1);
+    conn_close(net->core, &client->conn, CLOSE_HALF_REPLY); /* and frees the request with it */
+}
+
 void request_orphan(struct net *net, struct request *request)
 {
     ZG_CHECK(request->client != NULL);
+    if ((request->flags & REQUEST_STREAM) != 0)
+        stream_resume(net, (struct link *)request->stream);
     request->client = NULL;
     while (request->reply != NULL) {
         struct block *next = request_is_run(request) ? request->reply->next : NULL;

@@ -19,6 +19,7 @@
 #include "net/leg.h"
 
 struct client;
+struct link;
 struct net;
 struct reply;
 struct split;
@@ -28,6 +29,7 @@ enum request_state { REQUEST_WAITING, REQUEST_ANSWERED, REQUEST_SENT };
 enum request_flag {
     REQUEST_SILENT = 1u << 0, /* CLIENT REPLY OFF or SKIP: the reply is dropped */
     REQUEST_CLOSE = 1u << 1,  /* the client is closed once this reply is queued */
+    REQUEST_STREAM = 1u << 2, /* a part of its reply has gone to the client: `stream` is the link that it comes from */
 };
 
 struct request {
@@ -39,6 +41,7 @@ struct request {
     union {
         struct split *split;     /* parts of a split command and their merge, NULL for one leg */
         struct block *reply_end; /* of a run: the last block of `reply` */
+        struct link *stream;     /* REQUEST_STREAM */
     };
     uint32_t started_us; /* low 32 bits of the loop's microseconds */
     uint16_t legs_left;
@@ -98,6 +101,13 @@ void request_answer_status(struct net *net, struct request *request, enum status
 
 /* ANSWERED -> SENT: its reply is in the client's send queue and it has left the FIFO. */
 void request_sent(struct net *net, struct request *request);
+
+/* The reply of a plain request, its client's oldest, goes on while it arrives (net/stream.h): no time-out from now on. */
+void request_stream_begin(struct request *request, struct link *link);
+/* Its last piece is in the client's queue, or its client has left: the one leg is done. */
+void request_stream_end(struct net *net, struct request *request);
+/* No more of it will come: the client, which has half a reply, is closed. */
+void request_stream_cut(struct net *net, struct request *request);
 
 /* The client has left: the answer goes nowhere. */
 void request_orphan(struct net *net, struct request *request);

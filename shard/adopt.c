@@ -5,7 +5,7 @@
 
 #include "shard/owner.h"
 
-enum { BATCH_SWEEP_SECONDS = 10, BATCH_IDLE_SWEEPS = 6 };
+enum { BATCH_SWEEP_SECONDS = 10, BATCH_IDLE_SWEEPS = 6, BULK_IDLE_MS = 10000 };
 
 bool dispatcher_node_address(const struct dispatcher *dispatcher, uint32_t node_key, const struct sockaddr **address, socklen_t *bytes)
 {
@@ -69,6 +69,7 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
 /* The nodes of which this core owns a slot, a bit each by index. */
 struct needed {
     const struct topology *topology;
+    uint64_t now_ms;
     uint64_t nodes[TOPOLOGY_NODES_MAX / 64];
 };
 
@@ -77,6 +78,7 @@ static void find_needed(const struct dispatcher *dispatcher, struct needed *need
     const struct topology *topology = dispatcher->topology;
     memset(needed, 0, sizeof(*needed));
     needed->topology = topology;
+    needed->now_ms = dispatcher->core->now_ms;
     for (uint32_t slot = 0; slot < topology->slots_count; slot++) {
         const struct node *primary = topology->slot_owner[slot] == dispatcher->core->id ? topology_primary(topology, slot) : NULL;
         if (primary == NULL)
@@ -86,10 +88,12 @@ static void find_needed(const struct dispatcher *dispatcher, struct needed *need
     }
 }
 
-/* Links to nodes of which this core owns a slot stay; so does what a redirect opened a moment ago. */
+/* Links to nodes of which this core owns a slot stay, bulk links among them until they have been idle for a while. */
 static bool keep_link(void *context, const struct link *link)
 {
     const struct needed *needed = context;
+    if (channel_is_bulk(link->channel) && needed->now_ms - link->progress_ms >= BULK_IDLE_MS)
+        return false;
     const struct node *node = (link->node_key & FOREIGN_NODE_BIT) == 0 ? topology_node_of_key(needed->topology, link->node_key) : NULL;
     uint32_t index = node != NULL ? (uint32_t)(node - needed->topology->nodes) : 0;
     return node != NULL && (needed->nodes[index / 64] >> index % 64 & 1) != 0;

@@ -1,5 +1,5 @@
 /*
- * Batches: what one loop iteration brings for a (use case, node, protocol) is one batch, and all batches for a link leave in one send. A batch holds the legs and their bytes; its chunks become part of the
+ * Batches: what one loop iteration brings for a (use case, node, channel) is one batch, and all batches for a link leave in one send. A batch holds the legs and their bytes; its chunks become part of the
  * link's send queue as they are, and live until every leg in them is answered.
  */
 #pragma once
@@ -20,7 +20,7 @@ struct leg_source {
 };
 
 struct batch {
-    uint64_t name; /* use case, node key, protocol; 0: free */
+    uint64_t name; /* use case, node key, channel; 0: free */
     struct leg_list legs;
     struct block *chain; /* chunks and references, in order */
     struct block *chain_tail;
@@ -45,15 +45,15 @@ struct batch_map {
 void batch_map_init(struct batch_map *map, struct core *core, uint32_t capacity);
 void batch_map_fini(struct batch_map *map);
 
-static inline uint64_t batch_name(uint16_t use_case, uint32_t node_key, uint8_t protocol)
+static inline uint64_t batch_name(uint16_t use_case, uint32_t node_key, uint8_t channel)
 {
-    return (uint64_t)use_case << 48 | (uint64_t)node_key << 8 | protocol;
+    return (uint64_t)use_case << 48 | (uint64_t)node_key << 8 | channel;
 }
 static inline uint32_t batch_name_node(uint64_t name)
 {
     return (uint32_t)(name >> 8);
 }
-static inline uint8_t batch_name_protocol(uint64_t name)
+static inline uint8_t batch_name_channel(uint64_t name)
 {
     return (uint8_t)name;
 }

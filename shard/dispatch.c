@@ -90,7 +90,7 @@ static void init_leg(struct dispatcher *dispatcher, struct leg *leg, const struc
     leg->use_case = USE_CASE_DEFAULT;
     leg->action = LEG_FORWARD;
     leg->flags = (command->flags & CMD_READONLY) != 0 ? LEG_READONLY : 0;
-    leg->protocol = client->session.protocol;
+    leg->channel = client->session.protocol;
     leg->attempts = 0;
 }
 
@@ -355,6 +355,7 @@ static enum dispatch_result dispatch(struct net *net, struct client *client, con
 const struct net_ops dispatcher_net_ops = {
     .dispatch = dispatch,
     .leg_reply = owner_reply,
+    .leg_streams = owner_streams,
     .leg_lost = owner_lost,
     .link_progress = owner_progress,
     .link_gone = owner_gone,

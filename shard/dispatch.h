@@ -141,6 +141,7 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
 /* Takes a leg that this core owns on its way; failures end it. */
 void owner_accept(struct dispatcher *dispatcher, struct leg *leg, const struct leg_source *source);
 void owner_reply(struct net *net, struct link *link, struct leg *leg, const struct reply *reply);
+void owner_streams(struct net *net, struct link *link, struct leg *leg);
 void owner_lost(struct net *net, struct link *link, struct leg *leg, bool was_sent);
 void owner_progress(struct net *net, struct link *link);
 void owner_gone(struct net *net, struct link *link);

@@ -57,7 +57,7 @@ bool divide_leg(struct dispatcher *dispatcher, struct leg *parent)
         child->part = (uint16_t)i;
         child->use_case = parent->use_case;
         child->flags = (uint8_t)(LEG_CHILD | (parent->flags & LEG_READONLY));
-        child->protocol = parent->protocol;
+        child->channel = channel_protocol(parent->channel);
         leg_list_push(&children, child);
     }
     arena_put(dispatcher->core->arena, &block);
@@ -84,7 +84,7 @@ void divide_finish_child(struct dispatcher *dispatcher, struct leg *leg, const s
     if (--subsplit->left > 0)
         return;
     struct resp_writer whole;
-    resp_writer_init(&whole, subsplit->parent->protocol);
+    resp_writer_init(&whole, channel_protocol(subsplit->parent->channel));
     merge_write(&subsplit->merge, &whole);
     merge_fini(&subsplit->merge);
     struct leg *parent = subsplit->parent;

@@ -151,6 +151,12 @@ void fence_table_fini(struct fence_table *table)
     *table = (struct fence_table){0};
 }
 
+bool fence_slot_is_clear(const struct fence_table *table, uint16_t slot)
+{
+    ZG_CHECK(slot < FENCE_SLOTS_COUNT);
+    return fence_table_is_empty(table) || table->state->at_slot[slot] == NULL;
+}
+
 enum fence_verdict fence_admit(struct fence_table *table, uint16_t slot, uint32_t key_hash, struct fence_waiter *waiter)
 {
     ZG_CHECK(slot < FENCE_SLOTS_COUNT);

@@ -61,10 +61,9 @@ struct fence_waiter {
 struct fence_ops {
     /* A new leg may go: to the node the locator names now. */
     void (*emit)(void *context, struct fence_waiter *waiter);
-    /* A redirected leg that had to wait may go, to target_of: as a new leg would, without ASKING, since what MOVED or ASK said may be out
-     * of date. */
+    /* A redirected leg that had to wait may go, to target_of. */
     void (*emit_redirect)(void *context, struct fence_waiter *waiter);
-    /* The node the locator names now for a waiting redirected leg. Calls nothing of the table. */
+    /* Where a waiting redirected leg is to go by now: what MOVED said may be out of date. Calls nothing of the table. */
     uint64_t (*target_of)(void *context, struct fence_waiter *waiter);
 };
 
@@ -96,6 +95,9 @@ void fence_table_fini(struct fence_table *table);
 
 /* The fast path of a healthy cluster: where it is true fence_admit need not be called. */
 static inline bool fence_table_is_empty(const struct fence_table *table) { return table->fences_count == 0; }
+
+/* Nothing of the slot is fenced and nothing waits there: a new leg for it would pass, whatever its keys are. */
+bool fence_slot_is_clear(const struct fence_table *table, uint16_t slot) ZG_NODISCARD;
 
 /* A new leg for `slot` (below FENCE_SLOTS_COUNT). key_hash: of its only key, never 0; 0: several keys of the slot, or a key that is not
  * known: waits for every fence of the slot, and while it waits, all new legs of the slot wait behind it. WAIT: the table holds `waiter`

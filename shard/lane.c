@@ -34,7 +34,7 @@ void lane_send_leg(struct dispatcher *dispatcher, uint32_t owner, const struct l
         .slot = leg->slot,
         .part = leg->part,
         .use_case = leg->use_case,
-        .protocol = leg->protocol,
+        .protocol = leg->channel,
         .flags = leg->flags & LEG_READONLY,
     };
     msg->kind = MSG_LEG;
@@ -78,7 +78,7 @@ static void on_leg(struct dispatcher *dispatcher, uint32_t from, const struct ms
     leg->part = body.part;
     leg->use_case = body.use_case;
     leg->flags = body.flags;
-    leg->protocol = body.protocol;
+    leg->channel = body.protocol;
     bool is_lent = (msg->flags & MSG_LENT) != 0;
     struct leg_source source = {.bytes = bytes, .length = msg->length, .is_lent = is_lent, .lender = (uint16_t)from, .lent_offset = msg->offset};
     owner_accept(dispatcher, leg, &source);

@@ -28,7 +28,7 @@ static void begin_loss(struct dispatcher *dispatcher, const struct link *link)
             lost->write_behind[leg->slot] = behind;
         behind -= leg_replies(leg);
     }
-    struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, link->node_key, link->protocol));
+    struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, link->node_key, link->channel));
     if (batch != NULL)
         batch_flush_one(batch, keep_behind, dispatcher);
 }
@@ -68,9 +68,10 @@ void owner_gone(struct net *net, struct link *link)
         struct leg_list behind = lost->behind;
         memset(&lost->behind, 0, sizeof(lost->behind));
         if (behind.count > 0) {
-            owner_settle(dispatcher, link->node_key, link->protocol);
-            owner_flush_batch(dispatcher, batch_name(USE_CASE_DEFAULT, link->node_key, link->protocol), &behind, lost->chain);
+            owner_settle(dispatcher, link->node_key, link->channel);
+            owner_flush_batch(dispatcher, batch_name(USE_CASE_DEFAULT, link->node_key, link->channel), &behind, lost->chain);
         }
     }
     fence_link_gone(&dispatcher->fences, link->key);
+    bulk_link_gone(dispatcher, link);
 }

@@ -87,6 +87,17 @@ void owner_finish(struct dispatcher *dispatcher, struct leg *leg, const struct r
         fence_release(&dispatcher->fences, held, slot, key_hash);
 }
 
+void owner_streams(struct net *net, struct link *link, struct leg *leg)
+{
+    struct dispatcher *dispatcher = net->owner;
+    (void)link;
+    enum fence_scope held = leg_held_scope(leg);
+    owner_drop_bytes(dispatcher, leg);
+    leg_set_held(leg, FENCE_NONE);
+    if (held != FENCE_NONE)
+        fence_release(&dispatcher->fences, held, leg->slot, leg->key_hash);
+}
+
 void owner_fail(struct dispatcher *dispatcher, struct leg *leg, enum status status)
 {
     owner_finish(dispatcher, leg, NULL, status);
@@ -118,17 +129,17 @@ void owner_flush_batch(void *context, uint64_t name, struct leg_list *legs, stru
     struct dispatcher *dispatcher = context;
     struct core *core = dispatcher->core;
     uint32_t node_key = batch_name_node(name);
-    uint8_t protocol = batch_name_protocol(name);
+    uint8_t channel = batch_name_channel(name);
     enum status status = STATUS_NO_NODE;
     const struct sockaddr *address;
     socklen_t address_bytes;
-    struct link *link = link_pool_find(&dispatcher->links, node_key, protocol);
+    struct link *link = link_pool_find(&dispatcher->links, node_key, channel);
     bool fails = node_health_fails(dispatcher, node_key, link);
     if (__builtin_expect(fails, 0)) {
         metric_add(core->metrics, METRIC_legs_failed_fast_total, legs->count);
         link = NULL;
     } else if (link == NULL && dispatcher_node_address(dispatcher, node_key, &address, &address_bytes)) {
-        link = link_pool_get(&dispatcher->links, node_key, address, address_bytes, protocol, &status);
+        link = link_pool_get(&dispatcher->links, node_key, address, address_bytes, channel, &status);
     }
     metric_add(core->metrics, METRIC_batches_total, 1);
     metric_add(core->metrics, METRIC_legs_total, legs->count);
@@ -145,7 +156,7 @@ void owner_flush_batch(void *context, uint64_t name, struct leg_list *legs, stru
 /* The link of a batch has as many legs without a reply as it may: the batch waits, and grows meanwhile. Nobody is refused for it; requests are bounded where they are born. */
 static bool must_hold(struct dispatcher *dispatcher, const struct batch *batch)
 {
-    const struct link *link = link_pool_find(&dispatcher->links, batch_name_node(batch->name), batch_name_protocol(batch->name));
+    const struct link *link = link_pool_find(&dispatcher->links, batch_name_node(batch->name), batch_name_channel(batch->name));
     return link != NULL && link->fifo.count >= dispatcher->core->config->limits.link_inflight_max;
 }
 
@@ -169,16 +180,16 @@ void owner_flush(struct dispatcher *dispatcher, bool force)
         list_push_back(dirty, node);
 }
 
-void owner_settle(struct dispatcher *dispatcher, uint32_t node_key, uint8_t protocol)
+void owner_settle(struct dispatcher *dispatcher, uint32_t node_key, uint8_t channel)
 {
-    struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, node_key, protocol));
+    struct batch *batch = batch_map_find(&dispatcher->batches, batch_name(USE_CASE_DEFAULT, node_key, channel));
     if (batch != NULL)
         batch_flush_one(batch, owner_flush_batch, dispatcher);
 }
 
 static enum status put_into_batch(struct dispatcher *dispatcher, struct leg *leg, uint32_t node_key, const struct leg_source *source)
 {
-    struct batch *batch = batch_map_get(&dispatcher->batches, batch_name(leg->use_case, node_key, leg->protocol));
+    struct batch *batch = batch_map_get(&dispatcher->batches, batch_name(leg->use_case, node_key, leg->channel));
     if (batch == NULL)
         return STATUS_FULL;
     const struct use_case *use_case = &dispatcher->core->config->use_case;
@@ -200,7 +211,7 @@ static enum status put_into_batch(struct dispatcher *dispatcher, struct leg *leg
         /* An ASKING without its command would be the next one's: the link goes, with all that is on it. */
         uint64_t name = batch->name;
         batch_flush_one(batch, owner_flush_batch, dispatcher);
-        struct link *link = link_pool_find(&dispatcher->links, batch_name_node(name), batch_name_protocol(name));
+        struct link *link = link_pool_find(&dispatcher->links, batch_name_node(name), batch_name_channel(name));
         if (link != NULL)
             conn_close(dispatcher->core, &link->conn, CLOSE_NO_MEMORY);
     }
@@ -216,7 +227,7 @@ static void give_back_source(struct dispatcher *dispatcher, const struct leg_sou
 void owner_accept(struct dispatcher *dispatcher, struct leg *leg, const struct leg_source *source)
 {
     enum status status = STATUS_NO_NODE;
-    if (__builtin_expect(!fence_table_is_empty(&dispatcher->fences), 0)) {
+    if (__builtin_expect(!fence_slot_is_clear(&dispatcher->fences, leg->slot) || bulk_is_wanted(dispatcher, leg, source->length), 0)) {
         /* The bytes must outlive this call where the leg waits. */
         status = leg_keep(dispatcher->core, leg, source);
         if (status == STATUS_OK) {
@@ -243,8 +254,22 @@ void owner_accept(struct dispatcher *dispatcher, struct leg *leg, const struct l
     owner_fail(dispatcher, leg, status);
 }
 
+/* Goes by the bulk link from now on, or has gone: true. */
+static bool departs(struct dispatcher *dispatcher, struct leg *leg)
+{
+    if (channel_is_bulk(leg->channel) || !bulk_is_wanted(dispatcher, leg, leg->length))
+        return false;
+    if ((leg->flags & LEG_CHILD) != 0) {
+        leg->channel |= CHANNEL_BULK; /* its parent fences the slot */
+        return false;
+    }
+    return leg_held_scope(leg) == FENCE_NONE && bulk_depart(dispatcher, leg);
+}
+
 void owner_resend(struct dispatcher *dispatcher, struct leg *leg)
 {
+    if (__builtin_expect(departs(dispatcher, leg), 0))
+        return;
     uint32_t node_key = leg->target != 0 ? leg->target : dispatcher_route(dispatcher, leg->slot);
     if (node_key == 0) {
         owner_fail(dispatcher, leg, STATUS_NO_NODE);
@@ -263,6 +288,8 @@ void owner_progress(struct net *net, struct link *link)
 {
     struct dispatcher *dispatcher = net->owner;
     fence_link_progress(&dispatcher->fences, link->key, link->seq_answered);
+    if (__builtin_expect(link->departing.head != NULL, 0))
+        bulk_progress(dispatcher, link);
 }
 
 void owner_init(struct dispatcher *dispatcher)

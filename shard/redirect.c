@@ -22,6 +22,15 @@ static bool has_route(const struct dispatcher *dispatcher, uint32_t node_key)
     return false;
 }
 
+static bool has_link(struct dispatcher *dispatcher, uint32_t node_key)
+{
+    static const uint8_t channels[] = {2, 3, CHANNEL_BULK | 2, CHANNEL_BULK | 3};
+    for (size_t i = 0; i < sizeof(channels); i++)
+        if (link_pool_find(&dispatcher->links, node_key, channels[i]) != NULL)
+            return true;
+    return false;
+}
+
 /* A place for a node that the topology does not know: a new one, or that of a node that no redirect has named for so long that no leg and no route can. */
 static struct foreign_node *foreign_place(struct dispatcher *dispatcher)
 {
@@ -30,8 +39,7 @@ static struct foreign_node *foreign_place(struct dispatcher *dispatcher)
     uint64_t idle_ms = FOREIGN_IDLE_MS + dispatcher->core->config->use_case.timeout_ns / 1000000;
     for (uint32_t i = 0; i < FOREIGN_NODES_MAX; i++) {
         struct foreign_node *node = &dispatcher->foreign[i];
-        bool has_link = link_pool_find(&dispatcher->links, FOREIGN_NODE_BIT | i, 2) != NULL || link_pool_find(&dispatcher->links, FOREIGN_NODE_BIT | i, 3) != NULL;
-        if (!has_link && !has_route(dispatcher, FOREIGN_NODE_BIT | i) && dispatcher->core->now_ms - node->used_ms > idle_ms)
+        if (!has_link(dispatcher, FOREIGN_NODE_BIT | i) && !has_route(dispatcher, FOREIGN_NODE_BIT | i) && dispatcher->core->now_ms - node->used_ms > idle_ms)
             return node;
     }
     return NULL;
@@ -123,7 +131,7 @@ static struct fence_redirect redirect_of(const struct leg *leg, enum fence_scope
         .link_key = link->key,
         .link_seq = link->seq_sent,
         .answered_seq = link->seq_answered,
-        .target = target,
+        .target = leg_fence_target(leg, target),
     };
 }
 
@@ -133,7 +141,7 @@ static enum fence_verdict leave_channel(struct dispatcher *dispatcher, struct li
     leg->target = target;
     if ((leg->flags & LEG_CHILD) != 0)
         return FENCE_PASS; /* its parent fences the slot */
-    owner_settle(dispatcher, link->node_key, link->protocol);
+    owner_settle(dispatcher, link->node_key, link->channel);
     struct fence_redirect redirect = redirect_of(leg, scope, link, target);
     uint64_t raised_before = dispatcher->fences.raised_count;
     leg_set_held(leg, redirect.scope);
@@ -212,7 +220,8 @@ static void follow_ask(struct dispatcher *dispatcher, struct link *link, struct 
         owner_resend(dispatcher, leg);
 }
 
-/* Something of the same slot is in flight behind the leg, or redirected: it may be done by a node that is better by now, and the repeated leg would come after it. Runs and very long FIFOs count as such. */
+/* Something of the same slot is in flight behind the leg, or redirected: it may be done by a node that is better by now, and the repeated leg would come after it. Runs and very long FIFOs count as such. Not for legs
+ * on bulk links: what is behind those waits for their fence. */
 static bool has_slot_behind(const struct dispatcher *dispatcher, const struct link *link, const struct leg *leg)
 {
     if ((leg->flags & LEG_CHILD) == 0 && fence_has_redirected(&dispatcher->fences, leg->slot, leg_held_scope(leg)))
@@ -230,11 +239,11 @@ static void follow_retry(struct dispatcher *dispatcher, struct link *link, struc
     if (verdict == RECOVER_RETRY_REFRESH)
         dispatcher_ask_refresh(dispatcher, NULL);
     /* What waits for the link in a batch is behind it as well. */
-    owner_settle(dispatcher, link->node_key, link->protocol);
+    owner_settle(dispatcher, link->node_key, link->channel);
     /* Asking for one key at a time is the way through a slot that migrates, no repeat of the same. */
     bool may_divide = verdict == RECOVER_RETRY && leg->key_hash == 0 && (leg->flags & LEG_CHILD) == 0;
     if (leg->attempts >= ATTEMPTS_MAX || leg_is_overdue(dispatcher, leg, recover_delay_ms(leg->attempts) + 1) ||
-        (verdict == RECOVER_RETRY_REFRESH && has_slot_behind(dispatcher, link, leg)) || (!may_divide && !redirect_may_retry(dispatcher))) {
+        (verdict == RECOVER_RETRY_REFRESH && !channel_is_bulk(leg->channel) && has_slot_behind(dispatcher, link, leg)) || (!may_divide && !redirect_may_retry(dispatcher))) {
         forward_error(dispatcher, leg, reply);
         return;
     }
@@ -291,18 +300,24 @@ static void emit_new(void *context, struct fence_waiter *waiter)
     owner_resend(context, leg_of_waiter(waiter));
 }
 
-/* By the time it may go the slot may be elsewhere again: it goes where the slot is now. */
+/* Where a redirected leg that had to wait goes: by then the slot may be elsewhere again, so to where it is now. What ASK named stays named: sent to the slot's node it would be told the same again, and of several that
+ * are told so each would wait for the others for ever. Out of date, it is answered by MOVED. */
+static uint32_t node_after_wait(const struct dispatcher *dispatcher, const struct leg *leg)
+{
+    return (leg->flags & LEG_ASKING) != 0 ? leg->target : dispatcher_route(dispatcher, leg->slot);
+}
+
 static void emit_redirected(void *context, struct fence_waiter *waiter)
 {
     struct leg *leg = leg_of_waiter(waiter);
-    leg->target = 0;
-    leg->flags &= (uint8_t)~LEG_ASKING;
+    leg->target = node_after_wait(context, leg);
     owner_resend(context, leg);
 }
 
 static uint64_t waiting_target(void *context, struct fence_waiter *waiter)
 {
-    return dispatcher_route(context, leg_of_waiter(waiter)->slot);
+    const struct leg *leg = leg_of_waiter(waiter);
+    return leg_fence_target(leg, node_after_wait(context, leg));
 }
 
 static const struct fence_ops fence_callbacks = {.emit = emit_new, .emit_redirect = emit_redirected, .target_of = waiting_target};
@@ -330,7 +345,7 @@ static struct fence_redirect redirect_home(const struct dispatcher *dispatcher, 
         .slot = leg->slot,
         .key_hash = leg->key_hash,
         .link_key = 1, /* no dependency: both sequence numbers are 0 */
-        .target = dispatcher_route(dispatcher, leg->slot),
+        .target = leg_fence_target(leg, dispatcher_route(dispatcher, leg->slot)),
     };
 }
 
@@ -355,8 +370,7 @@ void redirect_lost(struct dispatcher *dispatcher, struct leg *leg)
     }
 }
 
-/* The pause is over: to the node of its slot, unless others of the slot are out elsewhere. */
-static void resume(struct dispatcher *dispatcher, struct leg *leg)
+void redirect_resume(struct dispatcher *dispatcher, struct leg *leg)
 {
     struct fence_redirect redirect = redirect_home(dispatcher, leg);
     leg->flags &= (uint8_t)~LEG_PAUSED;
@@ -390,7 +404,7 @@ static void run_retries(struct timer *timer, void *context)
         else if ((leg->flags & LEG_CHILD) != 0)
             owner_resend(dispatcher, leg);
         else
-            resume(dispatcher, leg);
+            redirect_resume(dispatcher, leg);
     }
     if (dispatcher->retries.count > 0 && !timer_is_armed(timer))
         timer_set(&dispatcher->core->wheel, timer, dispatcher->core->now_ms + RETRY_TICK_MS);

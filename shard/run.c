@@ -27,7 +27,7 @@ bool run_join(struct dispatcher *dispatcher, struct client *client, uint16_t slo
 {
     struct request *last = client->fifo_tail;
     struct batch *batch = dispatcher->batches.last;
-    if (last == NULL || batch == NULL || dispatcher->net->is_silent || !fence_table_is_empty(&dispatcher->fences))
+    if (last == NULL || batch == NULL || dispatcher->net->is_silent || !fence_slot_is_clear(&dispatcher->fences, slot))
         return false;
     uint32_t node_key = dispatcher_route(dispatcher, slot);
     if (batch->name != batch_name(USE_CASE_DEFAULT, node_key, client->session.protocol) || !may_join(dispatcher, last, batch, source))
@@ -88,7 +88,7 @@ static void init_divided(struct dispatcher *dispatcher, struct request *request,
     leg->slot = dispatcher_locate(dispatcher->topology, bytes + key->offset, key->length);
     leg->home = run->home;
     leg->use_case = run->use_case;
-    leg->protocol = run->protocol;
+    leg->channel = run->channel;
     leg->flags = (uint8_t)(LEG_EMBEDDED | ((command->flags & CMD_READONLY) != 0 ? LEG_READONLY : 0));
 }
 

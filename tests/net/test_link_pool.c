@@ -34,7 +34,7 @@ static struct link *get(struct net_fixture *fixture, uint32_t node_key, uint8_t 
 static struct link_slot *slot_of(struct net_fixture *fixture, uint32_t node_key, uint8_t protocol)
 {
     for (uint32_t i = 0; i <= fixture->links.slots_mask; i++)
-        if (fixture->links.slots[i].name == ((uint64_t)node_key << 2 | protocol))
+        if (fixture->links.slots[i].name == ((uint64_t)node_key << 3 | protocol))
             return &fixture->links.slots[i];
     cr_assert_fail("no slot");
     return NULL;

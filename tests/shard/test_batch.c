@@ -85,7 +85,7 @@ Test(batch, name_holds_its_three_parts)
     for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
         for (uint8_t protocol = 2; protocol <= 3; protocol++) {
             uint64_t name = batch_name(65535, nodes[i], protocol);
-            cr_expect(batch_name_node(name) == nodes[i] && batch_name_protocol(name) == protocol && name >> 48 == 65535);
+            cr_expect(batch_name_node(name) == nodes[i] && batch_name_channel(name) == protocol && name >> 48 == 65535);
             cr_expect_neq(name, batch_name(65535, nodes[i], protocol == 2 ? 3 : 2));
             cr_expect_neq(name, batch_name(65534, nodes[i], protocol));
         }
