@@ -1,8 +1,8 @@
 /*
  * Pools of objects of one kind. A pool belongs to one core; nothing here is atomic.
  *
- * An object is free (its index lies in the stack of free indexes, its own generation is 0) or live (its generation equals the one in the side table). Chunks are
- * never given back before pool_fini, so an object's address is stable and a stale handle can always be compared.
+ * An object is free (its index lies in the stack of free indexes, its own generation is 0) or live (its generation equals the one in the side table). A chunk that is given back takes its indexes out of the stack;
+ * its generations stay in the side table, so that a stale handle is recognised for ever.
  */
 #include "core/pool.h"
 
@@ -17,6 +17,7 @@ enum {
     OBJECT_ALIGNMENT = 64,
     SMALL_OBJECT_BYTES = 32,
     SMALL_OBJECT_ALIGNMENT = 8,
+    TRIM_CHUNKS_MAX = 64,
     CHUNK_BYTES = 64 * 1024, /* a chunk has at most this many bytes, unless one object has more */
 };
 
@@ -35,10 +36,24 @@ static uint32_t chunk_shift_for(uint32_t object_bytes, uint32_t objects_max)
     return shift;
 }
 
+/* Indexes below this one have, or had, a place. */
 static uint32_t pool_capacity(const struct pool *pool)
 {
     uint64_t objects = (uint64_t)pool->chunks_count << pool->chunk_shift;
     return objects < pool->objects_max ? (uint32_t)objects : pool->objects_max;
+}
+
+static uint32_t chunk_first(const struct pool *pool, uint32_t chunk)
+{
+    return chunk << pool->chunk_shift;
+}
+
+/* The last chunk may have fewer objects than the others. */
+static uint32_t chunk_objects(const struct pool *pool, uint32_t chunk)
+{
+    uint32_t objects = UINT32_C(1) << pool->chunk_shift;
+    uint32_t left = pool->objects_max - chunk_first(pool, chunk);
+    return left < objects ? left : objects;
 }
 
 static struct pool_item *pool_item_at(const struct pool *pool, uint32_t index)
@@ -57,13 +72,27 @@ static size_t pool_body_bytes(const struct pool *pool)
     return pool->object_bytes - sizeof(struct pool_item);
 }
 
+/* Where the next chunk goes: a place that was given back, or a new one. */
+static uint32_t take_chunk_place(struct pool *pool)
+{
+    if (pool->holes_count == 0)
+        return pool->chunks_count++;
+    pool->holes_count--;
+    uint32_t chunk = 0;
+    while (pool->chunks[chunk] != NULL)
+        chunk++;
+    ZG_CHECK(chunk < pool->chunks_count);
+    return chunk;
+}
+
 /* Adds one chunk; its objects are pushed so that the lowest index is taken first. The pool must not be at its maximum. */
 static void pool_grow(struct pool *pool)
 {
-    uint32_t first = pool_capacity(pool);
-    ZG_CHECK(first < pool->objects_max);
-    pool->chunks[pool->chunks_count++] = alloc_zeroed_aligned((size_t)pool->object_bytes << pool->chunk_shift, OBJECT_ALIGNMENT);
-    for (uint32_t index = pool_capacity(pool); index-- > first;) {
+    ZG_CHECK(pool->live_count + pool->free_count < pool->objects_max);
+    uint32_t chunk = take_chunk_place(pool);
+    uint32_t first = chunk_first(pool, chunk);
+    pool->chunks[chunk] = alloc_zeroed_aligned((size_t)pool->object_bytes << pool->chunk_shift, OBJECT_ALIGNMENT);
+    for (uint32_t index = first + chunk_objects(pool, chunk); index-- > first;) {
         struct pool_item *item = pool_item_at(pool, index);
         item->index = index;
         ZG_POISON(pool_body(item), pool_body_bytes(pool));
@@ -87,14 +116,24 @@ void pool_init(struct pool *pool, const char *name, uint32_t object_bytes, uint3
     pool->free_indexes = alloc_zeroed((size_t)objects_max * sizeof(pool->free_indexes[0]));
 }
 
+static void release_chunk(struct pool *pool, uint32_t chunk)
+{
+    ZG_UNPOISON(pool->chunks[chunk], (size_t)pool->object_bytes << pool->chunk_shift);
+    alloc_free(pool->chunks[chunk]);
+    pool->chunks[chunk] = NULL;
+}
+
 void pool_fini(struct pool *pool)
 {
     ZG_CHECK(pool->live_count == 0);
-    ZG_CHECK(pool->free_count == pool_capacity(pool));
+    uint32_t free_count = 0;
     for (uint32_t chunk = 0; chunk < pool->chunks_count; chunk++) {
-        ZG_UNPOISON(pool->chunks[chunk], (size_t)pool->object_bytes << pool->chunk_shift);
-        alloc_free(pool->chunks[chunk]);
+        if (pool->chunks[chunk] == NULL)
+            continue;
+        free_count += chunk_objects(pool, chunk);
+        release_chunk(pool, chunk);
     }
+    ZG_CHECK(pool->free_count == free_count);
     alloc_free(pool->chunks);
     alloc_free(pool->generations);
     alloc_free(pool->free_indexes);
@@ -104,14 +143,55 @@ void pool_fini(struct pool *pool)
 void pool_reserve(struct pool *pool, uint32_t objects)
 {
     ZG_CHECK(objects <= pool->objects_max);
-    while (pool_capacity(pool) < objects)
+    while (pool->live_count + pool->free_count < objects)
         pool_grow(pool);
+    if (objects > pool->reserved)
+        pool->reserved = objects;
+}
+
+/* Keeps of the stack what lies in a chunk that is still there. */
+static void drop_free_indexes(struct pool *pool)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < pool->free_count; i++) {
+        uint32_t index = pool->free_indexes[i];
+        if (pool->chunks[index >> pool->chunk_shift] != NULL)
+            pool->free_indexes[kept++] = index;
+    }
+    pool->free_count = kept;
+}
+
+uint32_t pool_trim(struct pool *pool)
+{
+    uint32_t kept = pool->live_peak > pool->reserved ? pool->live_peak : pool->reserved;
+    uint32_t chunk_size = UINT32_C(1) << pool->chunk_shift;
+    uint32_t exist = pool->live_count + pool->free_count;
+    pool->live_peak = pool->live_count;
+    if ((uint64_t)exist < (uint64_t)kept + 2 * (uint64_t)chunk_size)
+        return 0;
+    uint32_t spare = (exist - kept) / chunk_size - 1;
+    spare = spare < TRIM_CHUNKS_MAX ? spare : TRIM_CHUNKS_MAX;
+    uint32_t *free_objects = alloc_zeroed(pool->chunks_count * sizeof(*free_objects));
+    for (uint32_t i = 0; i < pool->free_count; i++)
+        free_objects[pool->free_indexes[i] >> pool->chunk_shift]++;
+    uint32_t released = 0;
+    for (uint32_t chunk = pool->chunks_count; chunk-- > 0 && released < spare;) {
+        if (pool->chunks[chunk] == NULL || free_objects[chunk] < chunk_objects(pool, chunk))
+            continue;
+        release_chunk(pool, chunk);
+        pool->holes_count++;
+        released++;
+    }
+    alloc_free(free_objects);
+    if (released > 0)
+        drop_free_indexes(pool);
+    return released;
 }
 
 static inline struct pool_item *pool_take(struct pool *pool)
 {
     if (__builtin_expect(pool->free_count == 0, 0)) {
-        if (pool_capacity(pool) == pool->objects_max) {
+        if (pool->live_count == pool->objects_max) {
             pool->full_count++;
             return NULL;
         }
@@ -169,7 +249,7 @@ void *pool_resolve(const struct pool *pool, struct pool_handle handle)
 {
     uint32_t index = (uint32_t)handle.value;
     uint32_t generation = (uint32_t)(handle.value >> 32);
-    if (generation == 0 || index >= pool_capacity(pool))
+    if (generation == 0 || index >= pool_capacity(pool) || pool->chunks[index >> pool->chunk_shift] == NULL)
         return NULL;
     struct pool_item *item = pool_item_at(pool, index);
     return item->generation == generation ? item : NULL;

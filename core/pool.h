@@ -1,7 +1,7 @@
 /*
  * A pool of objects of one kind for one core. Objects have a stable address and an index; a handle (index, generation) names one life
- * of an object, so that a late completion or message for a life that has ended is recognised. Grows by chunks to a maximum; "full" is a
- * normal result. Not thread-safe: one core owns it.
+ * of an object, so that a late completion or message for a life that has ended is recognised. Grows by chunks to a maximum, and gives chunks
+ * back that a burst has left (pool_trim); "full" is a normal result. Not thread-safe: one core owns it.
  */
 #pragma once
 
@@ -23,16 +23,18 @@ struct pool_handle {
 
 struct pool {
     const char *name;       /* static storage, for logs and metrics */
-    uint8_t **chunks;       /* chunks_count pointers, room for all from the start */
+    uint8_t **chunks;       /* chunks_count pointers, room for all from the start; NULL: given back */
     uint32_t *generations;  /* last generation given out, per index; apart from the objects, so that it outlives their bytes */
     uint32_t *free_indexes; /* a stack of free_count indexes: last freed first, so that memory stays warm */
     uint32_t object_bytes;  /* rounded up to 64 where it exceeds 32, otherwise to 8 */
     uint32_t objects_max;
     uint32_t chunk_shift; /* objects a chunk = 1 << chunk_shift */
-    uint32_t chunks_count;
+    uint32_t chunks_count; /* in use at once, ever */
+    uint32_t holes_count;  /* of those: given back */
+    uint32_t reserved;     /* objects that pool_reserve has made room for: never given back */
     uint32_t free_count;
     uint32_t live_count;
-    uint32_t live_peak;
+    uint32_t live_peak; /* since the last pool_trim */
     uint64_t full_count; /* how often pool_get found it full */
 };
 
@@ -44,6 +46,10 @@ void pool_fini(struct pool *pool);
 
 /* Allocates chunks for at least `objects` objects now, so that the path allocates none later. */
 void pool_reserve(struct pool *pool, uint32_t objects);
+
+/* Gives back chunks without a live object, beyond what was in use at once since the last call, what is reserved, and one more. At most 64 a call, which looks at every free object: to be called every few seconds.
+ * Returns how many. */
+uint32_t pool_trim(struct pool *pool);
 
 /* An object whose bytes behind `struct pool_item` are zero, or NULL where the pool is full (counted). */
 void *pool_get(struct pool *pool) ZG_NODISCARD;

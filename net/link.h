@@ -34,10 +34,10 @@ struct link {
     uint64_t seq_answered;     /* of those, answered */
     uint64_t progress_ms;      /* when it last answered, or became non-empty */
     uint64_t guard_seq;        /* for the dispatcher: seq_sent when the last topology was adopted */
-    struct leg_list departing; /* for the dispatcher: legs for the bulk link that wait until this one has answered what came before them */
     struct resp_reply_state scan;
     struct block *assembly;      /* a reply that did not lie whole in one receive buffer; NULL: none */
     struct request *stream;      /* the request whose reply goes on to its client as it arrives (net/stream.h); NULL: none */
+    uint64_t stream_bytes;       /* of that reply so far */
     enum status assembly_status; /* not OK: the reply is skipped, its leg fails with this */
     struct list_node all;        /* in the link pool's list */
     void *holder;                /* the link pool's entry */

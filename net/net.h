@@ -39,8 +39,9 @@ struct net_ops {
     enum dispatch_result (*dispatch)(struct net *net, struct client *client, const struct dispatch_command *command);
     /* The reply of the link's oldest leg, which is out of the FIFO now. */
     void (*leg_reply)(struct net *net, struct link *link, struct leg *leg, const struct reply *reply);
-    /* The reply of the link's oldest leg is large and goes on while it arrives: the leg needs its bytes and its place in the order of its key no more. */
-    void (*leg_streams)(struct net *net, struct link *link, struct leg *leg);
+    /* The reply of the link's oldest leg is large and goes on while it arrives: the leg needs its bytes and its place in the order of its key no more. Called at the beginning with the size known by
+     * then, and at the end. */
+    void (*leg_streams)(struct net *net, struct leg *leg, uint64_t reply_bytes);
     /* The link is lost; called for each of its legs, oldest first. was_sent: a backend may have seen it. */
     void (*leg_lost)(struct net *net, struct link *link, struct leg *leg, bool was_sent);
     /* The link has answered more (after a batch of replies), become ready, or gone. */

@@ -49,7 +49,7 @@ static void pass_assembly(struct net *net, struct link *link, struct request *re
 bool stream_begin(struct net *net, struct link *link)
 {
     struct leg *leg = link->fifo.head;
-    if (leg == NULL || !is_streamable(net, link) || (leg->flags & (LEG_EMBEDDED | LEG_HANDSHAKE)) != LEG_EMBEDDED)
+    if (leg == NULL || link->handshake_left > 0 || !is_streamable(net, link) || (leg->flags & LEG_EMBEDDED) == 0)
         return false;
     struct request *request = request_of_leg(leg);
     if (leg->action == LEG_RUN) {
@@ -67,11 +67,12 @@ bool stream_begin(struct net *net, struct link *link)
     if (!is_oldest_of_open_client(request))
         return false;
     link->stream = request;
+    link->stream_bytes = link->assembly != NULL ? link->assembly->length : 0;
     request_stream_begin(request, link);
     metric_add(net->core->metrics, METRIC_replies_streamed_total, 1);
     pass_assembly(net, link, request);
     /* The command has taken effect: what waits behind it may go. */
-    net->ops->leg_streams(net, link, leg);
+    net->ops->leg_streams(net, leg, link->scan.needed);
     return true;
 }
 
@@ -89,6 +90,7 @@ static void apply_window(struct net *net, struct link *link, struct client *clie
 static void end(struct net *net, struct link *link)
 {
     struct request *request = link->stream;
+    net->ops->leg_streams(net, &request->leg, link->stream_bytes);
     struct leg *leg = leg_list_pop(&link->fifo);
     ZG_CHECK(leg == &request->leg);
     link->stream = NULL;
@@ -102,6 +104,7 @@ void stream_piece(struct net *net, struct link *link, const uint8_t *bytes, uint
     struct request *request = link->stream;
     if (request == NULL)
         return; /* the link has been lost meanwhile */
+    link->stream_bytes += length;
     if (request->client != NULL) {
         struct reply reply = {.bytes = bytes, .length = length};
         client_queue_piece(net, request->client, &reply);

@@ -107,6 +107,14 @@ static bool must_drain(const struct dispatcher *dispatcher, struct client *clien
     return topology->slot_owner_since[slot] > client->epoch_floor;
 }
 
+/* A read of a key whose value was large of late has a way of its own. */
+static bool is_large_key(const struct dispatcher *dispatcher, const struct dispatch_command *command, uint16_t slot, const struct resp_arg *key)
+{
+    if (__builtin_expect(dispatcher->large_keys_count == 0, 1) || key == NULL)
+        return false;
+    return (command->command->flags & CMD_READONLY) != 0 && bulk_remembers(dispatcher, slot, dispatcher_hash_key(command->args.base + key->offset, key->length));
+}
+
 /* The command goes to one slot; `key` is its only key, NULL where it has several. */
 static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct client *client, const struct dispatch_command *command, uint16_t slot, const struct resp_arg *key)
 {
@@ -118,7 +126,7 @@ static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct c
     if (owner != core->id && !lane_is_open(dispatcher, owner))
         return lane_wait(dispatcher, client, owner);
     struct leg_source source = {.bytes = command->bytes, .length = command->length, .block = command->block};
-    if (owner == core->id && command->command->key_first_simple > 0 && command->length <= RUN_COMMAND_MAX && run_join(dispatcher, client, slot, &source))
+    if (owner == core->id && command->command->key_first_simple > 0 && command->length <= RUN_COMMAND_MAX && !is_large_key(dispatcher, command, slot, key) && run_join(dispatcher, client, slot, &source))
         return DISPATCH_TAKEN;
     struct request *request = request_create(net, client, core->config->use_case.timeout_ns);
     if (request == NULL)

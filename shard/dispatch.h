@@ -23,7 +23,7 @@
 #include "shard/split.h"
 #include "shard/topology.h"
 
-enum { FOREIGN_NODES_MAX = 64, RETRY_TICK_MS = 2 };
+enum { FOREIGN_NODES_MAX = 64, RETRY_TICK_MS = 2, LARGE_KEYS_MAX = 1024 };
 #define FOREIGN_NODE_BIT UINT32_C(0x80000000)
 
 struct published;
@@ -99,6 +99,8 @@ struct dispatcher {
     struct pool splits;
     struct pool subsplits;
     struct lost_link lost;
+    uint32_t large_keys[LARGE_KEYS_MAX]; /* keys whose replies were large of late, by their hash; 0: none. Those that fall on one place take it from each other */
+    uint32_t large_keys_count;
     struct leg_list retries; /* legs to be sent again later: checked every RETRY_TICK_MS */
     struct timer retry_timer;
     struct retry_budget budget;
@@ -141,7 +143,7 @@ void adopt_topology(struct dispatcher *dispatcher, const struct topology *topolo
 /* Takes a leg that this core owns on its way; failures end it. */
 void owner_accept(struct dispatcher *dispatcher, struct leg *leg, const struct leg_source *source);
 void owner_reply(struct net *net, struct link *link, struct leg *leg, const struct reply *reply);
-void owner_streams(struct net *net, struct link *link, struct leg *leg);
+void owner_streams(struct net *net, struct leg *leg, uint64_t reply_bytes);
 void owner_lost(struct net *net, struct link *link, struct leg *leg, bool was_sent);
 void owner_progress(struct net *net, struct link *link);
 void owner_gone(struct net *net, struct link *link);

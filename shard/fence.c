@@ -190,6 +190,24 @@ enum fence_verdict fence_raise(struct fence_table *table, enum fence_scope scope
     return FENCE_WAIT;
 }
 
+enum fence_verdict fence_wait_first(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, uint64_t link_key,
+    uint64_t link_seq, uint64_t answered_seq, struct fence_waiter *waiter)
+{
+    if (answered_seq < link_seq && table->waiters_count >= table->waiters_max)
+        return full(table);
+    enum fence_verdict verdict = fence_raise(table, scope, slot, key_hash, link_key, link_seq, answered_seq);
+    if (verdict != FENCE_WAIT)
+        return verdict;
+    struct fence *fence = fence_state_find(table->state, scope_of(scope, key_hash), slot, key_hash);
+    ZG_CHECK(fence);
+    struct fence_queue first = {0};
+    fence_queue_push(&first, waiter);
+    fence_queue_prepend(&fence->waiters, &first);
+    table->waiters_count++;
+    table->waited_count++;
+    return FENCE_WAIT;
+}
+
 /* Drops one hold of the fence of a scope; a leg that was out is no longer counted as such. */
 static void drop_hold(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, enum hold hold)
 {
@@ -230,8 +248,10 @@ static enum fence_verdict leave(
     ZG_CHECK(redirect->slot < FENCE_SLOTS_COUNT);
     struct fence_at_slot *at_slot = table->state->at_slot[redirect->slot];
     const uint32_t others_out = at_slot ? at_slot->out_count - (hold == HOLD_OUT ? 1u : 0u) : 0;
+    /* The only one that was out is older than any that could not go meanwhile: it goes on, or it might be sent back behind them for ever. */
+    const bool is_alone = hold == HOLD_OUT && others_out == 0;
     const bool must_wait = at_slot &&
-        (!fence_queue_is_empty(&at_slot->again) || !fence_queue_is_empty(&at_slot->first) || (others_out > 0 && at_slot->target != redirect->target));
+        (!fence_queue_is_empty(&at_slot->again) || (!fence_queue_is_empty(&at_slot->first) && !is_alone) || (others_out > 0 && at_slot->target != redirect->target));
     if (must_wait && table->waiters_count >= table->waiters_max)
         return full(table);
     struct fence *fence = raise_for(table, redirect);

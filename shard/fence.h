@@ -63,7 +63,7 @@ struct fence_ops {
     void (*emit)(void *context, struct fence_waiter *waiter);
     /* A redirected leg that had to wait may go, to target_of. */
     void (*emit_redirect)(void *context, struct fence_waiter *waiter);
-    /* Where a waiting redirected leg is to go by now: what MOVED said may be out of date. Calls nothing of the table. */
+    /* Where a waiting redirected leg is to go by now: as a new leg would, without ASKING, since what MOVED or ASK said may be out of date. A number of its own: it is to go alone. Calls nothing of the table. */
     uint64_t (*target_of)(void *context, struct fence_waiter *waiter);
 };
 
@@ -110,6 +110,11 @@ enum fence_verdict fence_admit(struct fence_table *table, uint16_t slot, uint32_
  * should then be refused or the link closed. */
 enum fence_verdict fence_raise(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, uint64_t link_key,
     uint64_t link_seq, uint64_t answered_seq) ZG_NODISCARD;
+
+/* The same for a leg that has just been admitted or emitted, and has to wait itself: it is the first that the fence will let go again. (Everything for its key that came before it is on that link, or holds a fence; what
+ * waits came after it.) PASS: it need not wait, and nothing was raised. FULL: neither. */
+enum fence_verdict fence_wait_first(struct fence_table *table, enum fence_scope scope, uint16_t slot, uint32_t key_hash, uint64_t link_key,
+    uint64_t link_seq, uint64_t answered_seq, struct fence_waiter *waiter) ZG_NODISCARD;
 
 struct fence_redirect {
     enum fence_scope scope;

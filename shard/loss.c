@@ -73,5 +73,4 @@ void owner_gone(struct net *net, struct link *link)
         }
     }
     fence_link_gone(&dispatcher->fences, link->key);
-    bulk_link_gone(dispatcher, link);
 }

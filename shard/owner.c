@@ -87,10 +87,10 @@ void owner_finish(struct dispatcher *dispatcher, struct leg *leg, const struct r
         fence_release(&dispatcher->fences, held, slot, key_hash);
 }
 
-void owner_streams(struct net *net, struct link *link, struct leg *leg)
+void owner_streams(struct net *net, struct leg *leg, uint64_t reply_bytes)
 {
     struct dispatcher *dispatcher = net->owner;
-    (void)link;
+    bulk_note_reply(dispatcher, leg, reply_bytes);
     enum fence_scope held = leg_held_scope(leg);
     owner_drop_bytes(dispatcher, leg);
     leg_set_held(leg, FENCE_NONE);
@@ -254,16 +254,17 @@ void owner_accept(struct dispatcher *dispatcher, struct leg *leg, const struct l
     owner_fail(dispatcher, leg, status);
 }
 
-/* Goes by the bulk link from now on, or has gone: true. */
+/* Chooses the link of a leg that holds its bytes. True: it has to wait for that, and is not to be touched any more. */
 static bool departs(struct dispatcher *dispatcher, struct leg *leg)
 {
-    if (channel_is_bulk(leg->channel) || !bulk_is_wanted(dispatcher, leg, leg->length))
+    if (leg_held_scope(leg) != FENCE_NONE || (!channel_is_bulk(leg->channel) && !bulk_is_wanted(dispatcher, leg, leg->length)))
         return false;
     if ((leg->flags & LEG_CHILD) != 0) {
         leg->channel |= CHANNEL_BULK; /* its parent fences the slot */
         return false;
     }
-    return leg_held_scope(leg) == FENCE_NONE && bulk_depart(dispatcher, leg);
+    bool waits;
+    return bulk_depart(dispatcher, leg, &waits) && waits;
 }
 
 void owner_resend(struct dispatcher *dispatcher, struct leg *leg)
@@ -288,8 +289,6 @@ void owner_progress(struct net *net, struct link *link)
 {
     struct dispatcher *dispatcher = net->owner;
     fence_link_progress(&dispatcher->fences, link->key, link->seq_answered);
-    if (__builtin_expect(link->departing.head != NULL, 0))
-        bulk_progress(dispatcher, link);
 }
 
 void owner_init(struct dispatcher *dispatcher)

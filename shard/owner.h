@@ -31,12 +31,6 @@ static inline void leg_set_held(struct leg *leg, enum fence_scope scope)
         leg->flags |= LEG_HELD_KEY;
 }
 
-/* How fences name where a leg goes: the redirected legs of a slot that are out are all on one link, and come back in the order in which they were sent. */
-static inline uint64_t leg_fence_target(const struct leg *leg, uint32_t node_key)
-{
-    return (uint64_t)(leg->channel & CHANNEL_BULK) << 32 | node_key;
-}
-
 static inline bool leg_is_overdue(const struct dispatcher *dispatcher, const struct leg *leg, uint32_t delay_ms)
 {
     return (int32_t)((uint32_t)dispatcher->core->now_ms + delay_ms - leg->deadline_ms) >= 0;
@@ -67,17 +61,18 @@ void redirect_see_requests(struct dispatcher *dispatcher);
 void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg);
 /* Repeats a leg of a lost link, behind all that was redirected before it. Where it is to go elsewhere it may have to wait, or fail. */
 void redirect_lost(struct dispatcher *dispatcher, struct leg *leg);
-/* The pause of a leg that holds its fence is over: it goes to the node of its slot, or waits until others of the slot that are out elsewhere are answered. */
-void redirect_resume(struct dispatcher *dispatcher, struct leg *leg);
+/* To the node of its slot, behind nothing of any link. */
+struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const struct leg *leg);
 void redirect_init(struct dispatcher *dispatcher);
 
-/* Whether a leg with a command of so many bytes goes by the bulk link. */
+/* Whether a leg with a command of so many bytes, or with a key whose value was large of late, goes by the bulk link. */
 bool bulk_is_wanted(const struct dispatcher *dispatcher, const struct leg *leg, uint32_t length);
-/* An admitted leg that holds its bytes and no fence goes to the bulk link, behind what came before it. False: no room for its fence, and nothing has changed; by the shared link its order is kept as well. */
-bool bulk_depart(struct dispatcher *dispatcher, struct leg *leg);
-/* The shared link has answered more, or is gone with all its legs answered: legs that waited for that depart. */
-void bulk_progress(struct dispatcher *dispatcher, struct link *link);
-void bulk_link_gone(struct dispatcher *dispatcher, struct link *link);
+bool bulk_remembers(const struct dispatcher *dispatcher, uint16_t slot, uint32_t key_hash);
+/* A reply has so many bytes, as far as is known: reads of its key will go by the bulk link from now on, or no more. */
+void bulk_note_reply(struct dispatcher *dispatcher, const struct leg *leg, uint64_t reply_bytes);
+/* A leg that was just admitted, or emitted, holds its bytes and no fence: it goes to the bulk link, behind what came before it. True: it is to be put into that link's batch now, or waits; `*waits` says which. False: no
+ * room for its fence; by the shared link its order is kept as well. */
+bool bulk_depart(struct dispatcher *dispatcher, struct leg *leg, bool *waits);
 
 /* The command joins the client's last request as a run, its bytes in the batch behind those: false where it has to be a request of its own. Plain commands with one key alone. */
 bool run_join(struct dispatcher *dispatcher, struct client *client, uint16_t slot, const struct leg_source *source);

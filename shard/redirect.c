@@ -131,7 +131,7 @@ static struct fence_redirect redirect_of(const struct leg *leg, enum fence_scope
         .link_key = link->key,
         .link_seq = link->seq_sent,
         .answered_seq = link->seq_answered,
-        .target = leg_fence_target(leg, target),
+        .target = target,
     };
 }
 
@@ -290,6 +290,7 @@ void owner_reply(struct net *net, struct link *link, struct leg *leg, const stru
             break;
         }
     }
+    bulk_note_reply(dispatcher, leg, reply->length);
     owner_finish(dispatcher, leg, reply, STATUS_OK);
 }
 
@@ -300,24 +301,20 @@ static void emit_new(void *context, struct fence_waiter *waiter)
     owner_resend(context, leg_of_waiter(waiter));
 }
 
-/* Where a redirected leg that had to wait goes: by then the slot may be elsewhere again, so to where it is now. What ASK named stays named: sent to the slot's node it would be told the same again, and of several that
- * are told so each would wait for the others for ever. Out of date, it is answered by MOVED. */
-static uint32_t node_after_wait(const struct dispatcher *dispatcher, const struct leg *leg)
-{
-    return (leg->flags & LEG_ASKING) != 0 ? leg->target : dispatcher_route(dispatcher, leg->slot);
-}
-
+/* By the time it may go the slot may be elsewhere again, and what ASK said out of date: it goes where the slot is now. */
 static void emit_redirected(void *context, struct fence_waiter *waiter)
 {
     struct leg *leg = leg_of_waiter(waiter);
-    leg->target = node_after_wait(context, leg);
+    leg->target = 0;
+    leg->flags &= (uint8_t)~LEG_ASKING;
     owner_resend(context, leg);
 }
 
+/* Those that ASK sent away go one at a time: of several that are sent together and told so again, each would wait for the others, for as long as the slot migrates. */
 static uint64_t waiting_target(void *context, struct fence_waiter *waiter)
 {
     const struct leg *leg = leg_of_waiter(waiter);
-    return leg_fence_target(leg, node_after_wait(context, leg));
+    return (leg->flags & LEG_ASKING) != 0 ? (uint64_t)(uintptr_t)leg : dispatcher_route(context, leg->slot);
 }
 
 static const struct fence_ops fence_callbacks = {.emit = emit_new, .emit_redirect = emit_redirected, .target_of = waiting_target};
@@ -334,8 +331,7 @@ static void waiter_expired(void *context, struct fence_waiter *waiter, bool redi
     owner_fail(context, leg_of_waiter(waiter), STATUS_TIMEOUT);
 }
 
-/* To the node of its slot, behind nothing of any link. */
-static struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const struct leg *leg)
+struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const struct leg *leg)
 {
     enum fence_scope held = leg_held_scope(leg);
     return (struct fence_redirect){
@@ -345,7 +341,7 @@ static struct fence_redirect redirect_home(const struct dispatcher *dispatcher, 
         .slot = leg->slot,
         .key_hash = leg->key_hash,
         .link_key = 1, /* no dependency: both sequence numbers are 0 */
-        .target = leg_fence_target(leg, dispatcher_route(dispatcher, leg->slot)),
+        .target = dispatcher_route(dispatcher, leg->slot),
     };
 }
 
@@ -370,7 +366,8 @@ void redirect_lost(struct dispatcher *dispatcher, struct leg *leg)
     }
 }
 
-void redirect_resume(struct dispatcher *dispatcher, struct leg *leg)
+/* The pause is over: to the node of its slot, unless others of the slot are out elsewhere. */
+static void resume(struct dispatcher *dispatcher, struct leg *leg)
 {
     struct fence_redirect redirect = redirect_home(dispatcher, leg);
     leg->flags &= (uint8_t)~LEG_PAUSED;
@@ -404,7 +401,7 @@ static void run_retries(struct timer *timer, void *context)
         else if ((leg->flags & LEG_CHILD) != 0)
             owner_resend(dispatcher, leg);
         else
-            redirect_resume(dispatcher, leg);
+            resume(dispatcher, leg);
     }
     if (dispatcher->retries.count > 0 && !timer_is_armed(timer))
         timer_set(&dispatcher->core->wheel, timer, dispatcher->core->now_ms + RETRY_TICK_MS);

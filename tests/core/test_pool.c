@@ -262,3 +262,87 @@ Test(pool, maximum_of_24_bits_allocates_little_until_it_is_used)
     pool_put(&pool, &thing);
     pool_fini(&pool);
 }
+
+/* ---- chunks that a burst has left ---- */
+
+enum { BURST = 4096 };
+
+/* Takes a burst beside one object that lives on in the middle of it, and puts the rest. */
+static struct thing *burst(struct pool *pool)
+{
+    static struct thing *objects[BURST];
+    for (uint32_t i = 0; i < BURST; i++)
+        cr_assert_not_null(objects[i] = pool_get(pool));
+    struct thing *kept = objects[BURST / 2];
+    for (uint32_t i = 0; i < BURST; i++)
+        if (objects[i] != kept)
+            pool_put(pool, &objects[i]);
+    return kept;
+}
+
+Test(pool, trim_gives_back_what_a_burst_left_and_keeps_what_lives)
+{
+    struct pool pool;
+    pool_init(&pool, "test", sizeof(struct thing), BURST);
+    pool_reserve(&pool, 1);
+    struct thing *kept = burst(&pool);
+    struct pool_handle handle = pool_handle_of(&kept->item);
+    uint32_t chunks = pool.chunks_count;
+    cr_assert_gt(chunks, 3u);
+    cr_expect_eq(pool_trim(&pool), 0, "the burst is a part of the time since the last call");
+    uint32_t released = 0;
+    for (uint32_t step; (step = pool_trim(&pool)) > 0;)
+        released += step;
+    cr_expect_eq(pool.holes_count, released);
+    cr_expect(released >= chunks - 3 && released < chunks, "%u of %u", released, chunks);
+    cr_expect_eq(pool_resolve(&pool, handle), kept);
+    cr_expect_eq(pool.live_count + pool.free_count, (chunks - released) << pool.chunk_shift);
+    /* It grows again to its maximum, into the same places, and no handle of before is valid. */
+    struct pool_handle stale = handle;
+    pool_put(&pool, &kept);
+    static struct thing *again[BURST];
+    for (uint32_t i = 0; i < BURST; i++)
+        cr_assert_not_null(again[i] = pool_get(&pool));
+    cr_expect_null(pool_get(&pool));
+    cr_expect(pool.holes_count == 0 && pool.chunks_count == chunks);
+    cr_expect_null(pool_resolve(&pool, stale));
+    for (uint32_t i = 0; i < BURST; i++)
+        pool_put(&pool, &again[i]);
+    pool_fini(&pool);
+}
+
+Test(pool, trim_leaves_a_steady_load_and_reserves_alone)
+{
+    struct pool pool;
+    pool_init(&pool, "test", sizeof(struct thing), BURST);
+    pool_reserve(&pool, BURST);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(pool_trim(&pool), 0, "reserved");
+    pool_fini(&pool);
+    pool_init(&pool, "test", sizeof(struct thing), BURST);
+    for (int i = 0; i < 4; i++) {
+        struct thing *kept = burst(&pool);
+        pool_put(&pool, &kept);
+        cr_expect_eq(pool_trim(&pool), 0, "in use all the time");
+    }
+    pool_fini(&pool);
+}
+
+Test(pool, handles_into_a_chunk_that_is_gone_name_nothing)
+{
+    struct pool pool;
+    static struct pool_handle handles[BURST];
+    static struct thing *objects[BURST];
+    pool_init(&pool, "test", sizeof(struct thing), BURST);
+    for (uint32_t i = 0; i < BURST; i++) {
+        cr_assert_not_null(objects[i] = pool_get(&pool));
+        handles[i] = pool_handle_of(&objects[i]->item);
+    }
+    for (uint32_t i = 0; i < BURST; i++)
+        pool_put(&pool, &objects[i]);
+    (void)pool_trim(&pool);
+    cr_expect_gt(pool_trim(&pool), 0);
+    for (uint32_t i = 0; i < BURST; i++)
+        cr_assert_null(pool_resolve(&pool, handles[i]));
+    pool_fini(&pool);
+}

@@ -28,7 +28,7 @@ KILL_EVERY = 60
 
 @pytest.mark.parametrize("cores, options", [
     (4, {"cores.lane_slots": 64, "cores.shuffle_owners": SHUFFLE}),
-    (2, {"use_cases.timeout": "250ms", "limits.inline_bytes": "1KiB", "limits.link_inflight_max": 16}),
+    (2, {"use_cases.timeout": "250ms", "limits.inline_bytes": "1KiB", "limits.oversize_bytes": "4KiB", "limits.link_inflight_max": 16}),
 ], ids=["4-cores-moving-owners", "2-cores-tight"])
 def test_order_under_chaos(own_cluster, make_gateway, prefix, cores, options):
     gateway = make_gateway(own_cluster, cores=cores, options={"use_cases.timeout": "2s", "backends.link_stall": "600ms", "backends.connect_timeout": "500ms", **options})

@@ -341,11 +341,14 @@ Test(fence, paused_leg_holds_and_goes_last)
     cr_expect_eq(redirect(f, FENCE_SLOT, FENCE_NONE, KEY_A, NODE_N, 4), FENCE_WAIT);
     const struct fence_redirect resume = {.scope = FENCE_SLOT, .held = FENCE_SLOT, .slot = SLOT, .target = NODE_M};
     cr_expect_eq(fence_resume(&f->table, &resume, &f->items[1].waiter), FENCE_WAIT);
-    cr_expect_eq(redirect(f, FENCE_SLOT, FENCE_SLOT, KEY_A, NODE_N, 3), FENCE_WAIT);
-    EXPECT_EMITTED(f, "r3r4r1");
-    for (int i = 0; i < 3; i++)
+    /* The only one that was out goes on at once, ahead of those that could not go. */
+    cr_expect_eq(redirect(f, FENCE_SLOT, FENCE_SLOT, KEY_A, NODE_N, 3), FENCE_PASS);
+    EXPECT_EMITTED(f, "");
+    fence_release(&f->table, FENCE_SLOT, SLOT, KEY_A);
+    EXPECT_EMITTED(f, "r4r1");
+    for (int i = 0; i < 2; i++)
         fence_release(&f->table, FENCE_SLOT, SLOT, KEY_A);
-    EXPECT_EMITTED(f, "r3r4r12");
+    EXPECT_EMITTED(f, "r4r12");
     expect_nothing_left(f);
 }
 
@@ -592,4 +595,88 @@ Test(fence, redirected_legs_of_a_slot_are_told_from_the_one_that_asks)
     cr_expect_eq(redirect(f, FENCE_KEY, FENCE_NONE, KEY_B, NODE_M, 2), FENCE_PASS);
     cr_expect(fence_has_redirected(&f->table, SLOT, FENCE_KEY), "another is out");
     fence_table_fini(&f->table);
+}
+
+/* ---- legs that wait for the shared link before they leave it ---- */
+
+static enum fence_verdict wait_first(struct fixture *f, uint32_t key_hash, uint64_t seq, uint64_t answered, int id)
+{
+    return fence_wait_first(&f->table, FENCE_KEY, SLOT, key_hash, LINK, seq, answered, &f->items[id].waiter);
+}
+
+Test(fence, first_waiter_goes_when_the_link_has_answered_and_before_what_came_later)
+{
+    struct fixture *f = setup();
+    cr_expect_eq(admit(f, KEY_A, 1), FENCE_PASS);
+    cr_expect_eq(wait_first(f, KEY_A, 5, 5, 1), FENCE_PASS, "nothing is on the link");
+    cr_expect(fence_table_is_empty(&f->table));
+    cr_expect_eq(wait_first(f, KEY_A, 5, 4, 1), FENCE_WAIT);
+    cr_expect_eq(admit(f, KEY_A, 2), FENCE_WAIT);
+    cr_expect_eq(admit(f, KEY_B, 3), FENCE_PASS, "another key");
+    cr_expect_eq(admit(f, 0, 4), FENCE_WAIT, "several keys");
+    fence_link_progress(&f->table, LINK, 4);
+    EXPECT_EMITTED(f, "");
+    fence_link_progress(&f->table, LINK, 5);
+    EXPECT_EMITTED(f, "124");
+    expect_nothing_left(f);
+}
+
+Test(fence, first_waiter_waits_for_what_was_redirected_before_it)
+{
+    struct fixture *f = setup();
+    f->route = NODE_M;
+    cr_expect_eq(wait_first(f, KEY_A, 5, 4, 1), FENCE_WAIT);
+    /* What it waits for comes back by ASK: the link has answered, the leg has no outcome. */
+    cr_expect_eq(redirect(f, FENCE_KEY, FENCE_NONE, KEY_A, NODE_N, 2), FENCE_PASS);
+    fence_link_progress(&f->table, LINK, 100);
+    EXPECT_EMITTED(f, "");
+    fence_release(&f->table, FENCE_KEY, SLOT, KEY_A);
+    EXPECT_EMITTED(f, "1");
+    expect_nothing_left(f);
+}
+
+/* The first time that leg 1 is emitted it waits for the link again, ahead of 2; then it holds the fence, as a large one would. */
+static void leave_again(struct fixture *f, struct item *item)
+{
+    if (item->id != 1)
+        return;
+    if (f->route == 0) {
+        f->route = NODE_M;
+        f->last_verdict = wait_first(f, KEY_A, 9, 8, 1);
+    } else {
+        f->last_verdict = redirect(f, FENCE_KEY, FENCE_NONE, KEY_A, NODE_M, 1);
+    }
+}
+
+Test(fence, emitted_leg_may_wait_again_at_its_place)
+{
+    for (int through_slot = 0; through_slot < 2; through_slot++) {
+        struct fixture *f = setup();
+        f->on_emit = leave_again;
+        const enum fence_scope scope = through_slot ? FENCE_SLOT : FENCE_KEY;
+        cr_expect_eq(fence_raise(&f->table, scope, SLOT, KEY_A, OTHER_LINK, 1, 0), FENCE_WAIT);
+        cr_expect_eq(admit(f, KEY_A, 1), FENCE_WAIT);
+        cr_expect_eq(admit(f, KEY_A, 2), FENCE_WAIT);
+        fence_link_progress(&f->table, OTHER_LINK, 1);
+        EXPECT_EMITTED(f, "1");
+        cr_expect_eq(f->last_verdict, FENCE_WAIT);
+        cr_expect_eq(admit(f, KEY_A, 3), FENCE_WAIT);
+        fence_link_progress(&f->table, LINK, 9);
+        EXPECT_EMITTED(f, "11");
+        cr_expect_eq(f->last_verdict, FENCE_PASS);
+        fence_link_progress(&f->table, LINK, 1000);
+        fence_release(&f->table, FENCE_KEY, SLOT, KEY_A);
+        EXPECT_EMITTED(f, "1123");
+        expect_nothing_left(f);
+    }
+}
+
+Test(fence, first_waiter_without_room_is_refused_and_nothing_changes)
+{
+    struct fixture *f = setup_sized(1, 2);
+    cr_expect_eq(wait_first(f, KEY_A, 5, 4, 1), FENCE_WAIT);
+    cr_expect_eq(wait_first(f, KEY_B, 5, 4, 2), FENCE_FULL);
+    fence_link_progress(&f->table, LINK, 5);
+    EXPECT_EMITTED(f, "1");
+    expect_nothing_left(f);
 }
