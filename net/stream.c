@@ -3,17 +3,19 @@
  */
 #include "net/stream.h"
 
+#include <string.h>
+
 #include "net/client.h"
 #include "net/link.h"
 #include "net/net.h"
 
-/* It is known to be no error (that may be a redirect), no push, and large. */
+/* Values and collections, once they are known to be large. No error, which may be a redirect, no push, and no line: that is never large, unless the backend has gone wrong. */
 static bool is_streamable(const struct net *net, const struct link *link)
 {
     const struct config_limits *limits = &net->core->config->limits;
     uint8_t type = link->scan.type;
     uint64_t have = link->assembly != NULL ? link->assembly->length : 0;
-    if (type == 0 || type == '-' || type == '|' || type == '>' || link->assembly_status != STATUS_OK)
+    if (type == 0 || strchr("$=*~%", type) == NULL || link->assembly_status != STATUS_OK)
         return false;
     return (link->scan.needed > limits->oversize_bytes || have > limits->oversize_bytes) && link->scan.needed <= limits->reply_max_bytes;
 }
