@@ -80,6 +80,13 @@ void alloc_free(void *memory)
 #endif
 }
 
+void alloc_collect(void)
+{
+#if ZG_MIMALLOC
+    mi_collect(true);
+#endif
+}
+
 uint64_t alloc_calls_count(void)
 {
     return atomic_load_explicit(&calls_count, memory_order_relaxed);

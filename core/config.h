@@ -58,7 +58,9 @@ struct config_limits {
     uint32_t pipeline_per_client;      /* requests in flight of one client before it is no longer read */
     uint64_t client_output_soft_bytes; /* unsent replies before the client is no longer read */
     uint64_t client_output_hard_bytes; /* ... before it is closed */
+    uint64_t client_commands_bytes;    /* commands in flight and kept replies before the client is no longer read */
     uint64_t arena_bytes_per_core;
+    uint64_t memory_bytes;        /* of all cores; 0: from the machine */
     uint32_t rx_buffers_per_core; /* power of two 64 .. 32,768 */
     uint32_t rx_buffer_bytes;     /* 1 KiB .. 64 KiB */
     uint64_t inline_bytes;        /* larger commands and replies are lent, not copied */

@@ -28,13 +28,13 @@ struct pool {
     uint32_t *free_indexes; /* a stack of free_count indexes: last freed first, so that memory stays warm */
     uint32_t object_bytes;  /* rounded up to 64 where it exceeds 32, otherwise to 8 */
     uint32_t objects_max;
-    uint32_t chunk_shift; /* objects a chunk = 1 << chunk_shift */
+    uint32_t chunk_shift;  /* objects a chunk = 1 << chunk_shift */
     uint32_t chunks_count; /* in use at once, ever */
     uint32_t holes_count;  /* of those: given back */
     uint32_t reserved;     /* objects that pool_reserve has made room for: never given back */
     uint32_t free_count;
     uint32_t live_count;
-    uint32_t live_peak; /* since the last pool_trim */
+    uint32_t live_peak;  /* since the last pool_trim */
     uint64_t full_count; /* how often pool_get found it full */
 };
 

@@ -102,7 +102,7 @@ static bool refuse(struct net *net, struct client *client, const struct dispatch
 
 static bool forward(struct net *net, struct client *client, const struct dispatch_command *command)
 {
-    if (client->inflight >= client->window) {
+    if (client->inflight >= client->window || (client->held_bytes > net->core->config->limits.client_commands_bytes && client->inflight > 0)) {
         client_pause(net, client, PAUSE_PIPELINE);
         return false;
     }
@@ -248,6 +248,12 @@ static uint32_t parse(struct net *net, struct client *client, struct block *bloc
     return position;
 }
 
+static void drop_input(struct net *net, struct client *client)
+{
+    net->account.input -= client->input->user;
+    arena_put(net->core->arena, &client->input);
+}
+
 /* Keeps bytes that are not parsed yet behind those already kept. False: no memory, the client is closed. */
 static bool keep_input(struct net *net, struct client *client, const uint8_t *bytes, uint32_t length)
 {
@@ -261,8 +267,10 @@ static bool keep_input(struct net *net, struct client *client, const uint8_t *by
         else if (have > 0)
             wanted *= 2;
         struct block *larger = arena_get(core->arena, wanted < INPUT_FIRST ? INPUT_FIRST : (uint32_t)wanted);
-        if (larger == NULL)
-            larger = arena_get(core->arena, have + length);
+        if (larger == NULL) {
+            wanted = (uint64_t)have + length;
+            larger = arena_get(core->arena, (uint32_t)wanted);
+        }
         if (larger == NULL) {
             conn_close(core, &client->conn, CLOSE_NO_MEMORY);
             return false;
@@ -270,8 +278,10 @@ static bool keep_input(struct net *net, struct client *client, const uint8_t *by
         if (have > 0)
             memcpy(larger->data, input->data + input->offset, have);
         larger->length = have;
+        larger->user = wanted;
+        net->account.input += wanted;
         if (input != NULL)
-            arena_put(core->arena, &client->input);
+            drop_input(net, client);
         client->input = larger;
         input = larger;
     }
@@ -293,7 +303,7 @@ static void parse_input(struct net *net, struct client *client)
         return;
     input->offset += used;
     if (input->offset == input->length)
-        arena_put(net->core->arena, &client->input);
+        drop_input(net, client);
 }
 
 static void on_data(struct core *core, struct conn *conn, struct block *block, const uint8_t *bytes, uint32_t length)
@@ -359,12 +369,14 @@ static void on_closing(struct core *core, struct conn *conn)
     while (client->fifo_head != NULL) {
         struct request *request = client->fifo_head;
         client->fifo_head = request->next;
+        account_request_left(net, client, request);
         request_orphan(net, request);
     }
     client->fifo_tail = NULL;
     client_inflight_remove(core, client, client->inflight);
+    net->account.paused_count -= (client->pause & PAUSE_MEMORY) != 0;
     if (client->input != NULL)
-        arena_put(core->arena, &client->input);
+        drop_input(net, client);
 }
 
 static void on_released(struct core *core, struct conn *conn)

@@ -3,11 +3,12 @@
  *
  * A client is read until a reason to pause appears, and parsed again when the last reason is gone:
  *
- *     PIPELINE  too many requests in flight         gone when half of them are answered; how many is too many follows the size of the
+ *     PIPELINE  too many requests in flight, or     gone when half of them are answered; how many is too many follows the size of the
  *                                                   client's replies, so that what is still to come fits into its output
  *     OUTPUT    too many unsent bytes               gone when half of them are sent
  *     DRAIN     a barrier waits for all requests    gone when none is in flight
  *     CREDIT    no credit for the lane to the owner gone when the lane has one
+ *     MEMORY    memory is scarce and it holds much  gone when there is enough again
  *     END       a protocol error                    never gone: it is answered in its turn, then the client is closed
  */
 #pragma once
@@ -24,7 +25,7 @@
 
 struct listener;
 
-enum client_pause { PAUSE_PIPELINE = 1u << 0, PAUSE_OUTPUT = 1u << 1, PAUSE_DRAIN = 1u << 2, PAUSE_CREDIT = 1u << 3, PAUSE_END = 1u << 4 };
+enum client_pause { PAUSE_PIPELINE = 1u << 0, PAUSE_OUTPUT = 1u << 1, PAUSE_DRAIN = 1u << 2, PAUSE_CREDIT = 1u << 3, PAUSE_END = 1u << 4, PAUSE_MEMORY = 1u << 5 };
 
 /* While the gateway drains. */
 enum drain_flag {
@@ -44,8 +45,8 @@ struct client {
     struct resp_command_state scan;
     uint32_t inflight;         /* requests in the FIFO */
     uint32_t window;           /* most requests in flight, from the size of its replies; at most pipeline_per_client */
-    uint32_t window_replies;   /* replies since the window was set */
-    uint64_t window_bytes;     /* and their bytes */
+    uint64_t window_bytes;     /* bytes of replies since the window was set */
+    uint64_t held_bytes;       /* commands in flight and replies that wait for their turn */
     struct request *fifo_head; /* oldest request */
     struct request *fifo_tail;
     struct socket_endpoint peer;
@@ -56,6 +57,7 @@ struct client {
     uint16_t listener;            /* index */
     uint8_t pause;                /* enum client_pause */
     uint8_t drain;                /* enum drain_flag */
+    uint16_t window_replies;      /* replies since the window was set */
     bool is_throttling;           /* the link that streams its oldest reply may be waiting for it to take bytes */
 };
 _Static_assert(sizeof(struct client) <= 384, "an idle client must stay cheap");

@@ -15,6 +15,7 @@ void client_pause(struct net *net, struct client *client, enum client_pause reas
 {
     if (client->pause == 0)
         metric_add(net->core->metrics, METRIC_clients_paused_total, 1);
+    net->account.paused_count += reason == PAUSE_MEMORY && (client->pause & PAUSE_MEMORY) == 0;
     client->pause |= (uint8_t)reason;
 }
 
@@ -23,6 +24,7 @@ void client_wake(struct net *net, struct client *client, enum client_pause reaso
     if ((client->pause & reason) == 0)
         return;
     client->pause &= (uint8_t)~reason;
+    net->account.paused_count -= reason == PAUSE_MEMORY;
     if (client->pause == 0)
         core_enqueue(net->core, &client->task);
 }
@@ -71,12 +73,14 @@ void client_queue_piece(struct net *net, struct client *client, const struct rep
         conn_close(core, &client->conn, CLOSE_NO_MEMORY);
         return;
     }
+    net->account.output += reply->length;
     output_grew(net, client);
 }
 
 void client_queue_reply(struct net *net, struct client *client, const struct reply *reply)
 {
-    client->window_replies += reply->more + 1;
+    uint32_t replies = client->window_replies + reply->more + 1;
+    client->window_replies = (uint16_t)(replies < UINT16_MAX ? replies : UINT16_MAX);
     client_queue_piece(net, client, reply);
     if (client->window_replies >= WINDOW_REPLIES)
         set_window(client, &net->core->config->limits);
@@ -89,6 +93,9 @@ static bool queue_kept_reply(struct net *net, struct client *client, struct requ
     if (block == NULL)
         return false;
     request->reply = NULL;
+    uint32_t length;
+    (void)send_block_bytes(block, &length);
+    account_reply_left(net, client, length);
     if (request_is_run(request)) {
         request->reply = block->next;
         client_inflight_remove(net->core, client, request->leg.part);
@@ -96,6 +103,7 @@ static bool queue_kept_reply(struct net *net, struct client *client, struct requ
     }
     if ((block->flags & SEND_REFERENCE) != 0) {
         send_queue_push(&client->conn.out, block);
+        net->account.output += length;
         output_grew(net, client);
         return conn_is_open(&client->conn);
     }
@@ -120,6 +128,7 @@ void client_advance(struct net *net, struct client *client)
         if (client->fifo_head == NULL)
             client->fifo_tail = NULL;
         /* The commands of a run were counted off with their replies. */
+        account_request_left(net, client, request);
         client_inflight_remove(net->core, client, !request_is_run(request));
         request->client = NULL;
         request_sent(net, request);
@@ -128,7 +137,7 @@ void client_advance(struct net *net, struct client *client)
     }
     if (client->pause == 0)
         return;
-    if (client->inflight <= client->window / 2)
+    if (client->inflight <= client->window / 2 && client->held_bytes <= net->core->config->limits.client_commands_bytes / 2)
         client_wake(net, client, PAUSE_PIPELINE);
     if (client->inflight == 0)
         client_wake(net, client, PAUSE_DRAIN);

@@ -42,11 +42,19 @@ static void finish_close(struct core *core, struct conn *conn)
     list_push_back(&core->net->released, &conn->flush_node);
 }
 
+/* So many bytes of a client's output are sent, or dropped. */
+static void count_output(struct core *core, const struct conn *conn, uint64_t bytes)
+{
+    if (conn->kind == CONN_CLIENT)
+        core->net->account.output -= bytes;
+}
+
 /* CLOSING and nothing outstanding: the descriptor itself is closed. */
 static void close_file(struct core *core, struct conn *conn)
 {
     ZG_CHECK(conn->state == CONN_CLOSING && conn->operations == 0);
     conn->state = CONN_CLOSED;
+    count_output(core, conn, conn->out.bytes);
     send_queue_clear(core, &conn->out);
     if (conn->file.number < 0) {
         finish_close(core, conn);
@@ -201,8 +209,10 @@ static void on_send(struct core *core, uint64_t user_data, int32_t result, uint3
         conn_close(core, conn, CLOSE_WRITE);
         return;
     }
-    if (result > 0)
+    if (result > 0) {
         send_queue_sent(core, &conn->out, (uint64_t)result);
+        count_output(core, conn, (uint64_t)result);
+    }
     if (conn->out.head != NULL)
         conn_mark_dirty(core, conn);
     else if ((conn->flags & CONN_FINISH) != 0)

@@ -22,18 +22,18 @@ enum link_state { LINK_WAITING, LINK_CONNECTING, LINK_HANDSHAKE, LINK_READY, LIN
 struct request;
 
 struct link {
-    struct conn conn;          /* first member */
-    uint64_t key;              /* names this life of this link on its core; never 0 */
-    uint32_t node_key;         /* of the topology */
-    uint8_t protocol;          /* 2 or 3 */
-    uint8_t channel;           /* the protocol, and whether it is a bulk link */
-    uint8_t state;             /* enum link_state */
-    uint16_t handshake_left;   /* replies of the handshake still to come */
-    struct leg_list fifo;      /* sent or queued, without a reply; oldest first */
-    uint64_t seq_sent;         /* legs ever put on the link */
-    uint64_t seq_answered;     /* of those, answered */
-    uint64_t progress_ms;      /* when it last answered, or became non-empty */
-    uint64_t guard_seq;        /* for the dispatcher: seq_sent when the last topology was adopted */
+    struct conn conn;        /* first member */
+    uint64_t key;            /* names this life of this link on its core; never 0 */
+    uint32_t node_key;       /* of the topology */
+    uint8_t protocol;        /* 2 or 3 */
+    uint8_t channel;         /* the protocol, and whether it is a bulk link */
+    uint8_t state;           /* enum link_state */
+    uint16_t handshake_left; /* replies of the handshake still to come */
+    struct leg_list fifo;    /* sent or queued, without a reply; oldest first */
+    uint64_t seq_sent;       /* legs ever put on the link */
+    uint64_t seq_answered;   /* of those, answered */
+    uint64_t progress_ms;    /* when it last answered, or became non-empty */
+    uint64_t guard_seq;      /* for the dispatcher: seq_sent when the last topology was adopted */
     struct resp_reply_state scan;
     struct block *assembly;      /* a reply that did not lie whole in one receive buffer; NULL: none */
     struct request *stream;      /* the request whose reply goes on to its client as it arrives (net/stream.h); NULL: none */

@@ -48,6 +48,7 @@ void net_open(struct core *core, const struct net_ops *ops, void *owner, uint32_
     list_init(&net->released);
     list_init(&net->deadlines);
     list_init(&net->clients_all);
+    net->account.limit = config->limits.memory_bytes != 0 ? config->limits.memory_bytes : memory_limit_default();
     init_scanner(net, config);
     resp_writer_init(&net->writer, 2);
     resp_writer_init(&net->inline_writer, 2);

@@ -8,6 +8,7 @@
 
 #include "core/core.h"
 #include "core/pool.h"
+#include "net/account.h"
 #include "net/command_table.h"
 #include "net/conn.h"
 #include "net/request.h"
@@ -78,7 +79,8 @@ struct net {
     struct list_node dirty;       /* connections with bytes to send */
     struct list_node released;    /* connections whose close has completed */
     struct list_node deadlines;   /* requests without an answer, oldest first */
-    struct list_node clients_all; /* every client, in order of arrival */
+    struct list_node clients_all; /* every client; account.c turns the list */
+    struct account account;
     struct resp_command_scanner scanner;
     struct resp_writer writer;        /* scratch for the gateway's own replies */
     struct resp_writer inline_writer; /* an inline command in its RESP form */

@@ -45,6 +45,7 @@ struct request *request_create(struct net *net, struct client *client, uint64_t 
     list_init(&request->deadline);
     request->leg.action = LEG_FORWARD;
     request->leg.flags = 0;
+    request->leg.length = 0;
     request->leg.deadline_ms = (uint32_t)(core->now_ms + timeout_ns / 1000000);
     if (timeout_ns > 0)
         list_push_back(&net->deadlines, &request->deadline);
@@ -106,11 +107,13 @@ static bool keep_run_replies(struct net *net, struct request *request, const str
     if (request->reply != NULL && (end->flags & SEND_REFERENCE) == 0 && reply->length <= block_capacity(end) - end->length) {
         memcpy(end->data + end->length, reply->bytes, reply->length);
         end->length += reply->length;
+        account_reply_kept(net, request->client, reply->length);
         return true;
     }
     struct block *block = keep_reply(net, reply);
     if (block == NULL)
         return false;
+    account_reply_kept(net, request->client, reply->length);
     if (request->reply == NULL)
         request->reply = block;
     else
@@ -245,6 +248,7 @@ void request_answer(struct net *net, struct request *request, const struct reply
             conn_close(net->core, &client->conn, CLOSE_NO_MEMORY);
             return;
         }
+        account_reply_kept(net, client, reply->length);
     }
     client_advance(net, client);
 }
@@ -338,8 +342,12 @@ void request_orphan(struct net *net, struct request *request)
     ZG_CHECK(request->client != NULL);
     if ((request->flags & REQUEST_STREAM) != 0)
         stream_resume(net, (struct link *)request->stream);
+    struct client *client = request->client;
     request->client = NULL;
     while (request->reply != NULL) {
+        uint32_t length;
+        (void)send_block_bytes(request->reply, &length);
+        account_reply_left(net, client, length);
         struct block *next = request_is_run(request) ? request->reply->next : NULL;
         send_block_put(net->core, &request->reply);
         request->reply = next;

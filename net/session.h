@@ -39,6 +39,13 @@ struct session {
 
 /* What the gateway tells a session; filled by the worker once and kept current. All borrowed. */
 struct request_ops;
+/* What a connection holds, under the names of CLIENT INFO. */
+struct session_memory {
+    uint64_t qbuf, qbuf_free; /* bytes of commands that are not yet parsed; room behind them */
+    uint64_t oll, omem;       /* unsent replies: blocks, bytes */
+    uint64_t total;
+};
+
 struct session_env {
     const struct command_table *commands;
     void *context; /* passed to the functions below */
@@ -58,6 +65,8 @@ struct request_ops {
     void (*info_section)(void *context, const char *section, struct resp_writer *text);
     /* Of the connection at work, "127.0.0.1:1234" with NUL; each has room for `bytes`. */
     void (*client_addresses)(void *context, char *peer, char *local, uint32_t bytes);
+    /* Of the connection at work. */
+    void (*client_memory)(void *context, struct session_memory *memory);
     /* Appends the lines of CLIENT LIST (session_write_line) as raw text. */
     void (*client_list)(void *context, struct resp_writer *text, const struct session *self);
     /* The backend's raw reply to COMMAND or COMMAND DOCS in that protocol, borrowed until the writer has it; NULL: none. */
@@ -96,4 +105,4 @@ void session_refuse(const struct command *command, struct resp_writer *writer);
 void session_refuse_call(const struct command *command, struct resp_writer *writer);
 
 /* Appends the line of CLIENT INFO and CLIENT LIST for any connection of this core, ending with a line feed, as raw text. */
-void session_write_line(const struct session *session, const struct session_env *env, const char *peer, const char *local, struct resp_writer *text);
+void session_write_line(const struct session *session, const struct session_env *env, const char *peer, const char *local, const struct session_memory *memory, struct resp_writer *text);

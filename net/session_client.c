@@ -128,7 +128,7 @@ void session_local_client_reply(struct session_call *call)
     }
 }
 
-void session_write_line(const struct session *session, const struct session_env *env, const char *peer, const char *local, struct resp_writer *text)
+void session_write_line(const struct session *session, const struct session_env *env, const char *peer, const char *local, const struct session_memory *memory, struct resp_writer *text)
 {
     /* Loop times never run backwards within a core; a session that was handed over may be younger than the loop's last look at the
      * clock. */
@@ -155,10 +155,10 @@ void session_write_line(const struct session *session, const struct session_env 
     if (session->name != NULL)
         resp_write_raw(text, session->name, strlen(session->name));
     length = snprintf(head, sizeof(head),
-        " age=%" PRIu64 " idle=%" PRIu64 " flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 "
-        "rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r "
+        " age=%" PRIu64 " idle=%" PRIu64 " flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=%" PRIu64 " qbuf-free=%" PRIu64 " argv-mem=0 multi-mem=0 "
+        "rbs=0 rbp=0 obl=0 oll=%" PRIu64 " omem=%" PRIu64 " tot-mem=%" PRIu64 " events=r "
         "cmd=%s user=default redir=-1 resp=%u lib-name=",
-        age_ms / 1000, idle_ms / 1000, flags, command, session->protocol);
+        age_ms / 1000, idle_ms / 1000, flags, memory->qbuf, memory->qbuf_free, memory->oll, memory->omem, memory->total, command, session->protocol);
     ZG_CHECK(length > 0 && (size_t)length < sizeof(head));
     resp_write_raw(text, head, (size_t)length);
     if (session->library != NULL)
@@ -173,9 +173,11 @@ void session_local_client_info(struct session_call *call)
 {
     char peer[ADDRESS_MAX] = "", local[ADDRESS_MAX] = "";
     call->env->ops->client_addresses(call->env->context, peer, local, ADDRESS_MAX);
+    struct session_memory memory;
+    call->env->ops->client_memory(call->env->context, &memory);
     struct resp_writer text;
     resp_writer_init(&text, 2);
-    session_write_line(call->session, call->env, peer, local, &text);
+    session_write_line(call->session, call->env, peer, local, &memory, &text);
     resp_write_verbatim(call->writer, text.data, text.length);
     resp_writer_fini(&text);
 }

@@ -135,6 +135,8 @@ static enum dispatch_result dispatch_one(struct dispatcher *dispatcher, struct c
     struct leg *leg = &request->leg;
     uint32_t key_hash = key != NULL ? dispatcher_hash_key(command->args.base + key->offset, key->length) : 0;
     init_leg(dispatcher, leg, request, client, command->command, slot, key_hash);
+    leg->length = command->length;
+    account_command(net, client, command->length);
     if (owner == core->id) {
         leg->flags |= LEG_EMBEDDED;
         owner_accept(dispatcher, leg, &source);
@@ -234,6 +236,8 @@ static enum dispatch_result dispatch_parts(struct dispatcher *dispatcher, struct
     block->length = plan->bytes_count;
     request->split = split;
     request->legs_left = (uint16_t)plan->parts_count;
+    request->leg.length = plan->bytes_count;
+    account_command(net, client, plan->bytes_count);
     metric_add(core->metrics, METRIC_requests_split_total, 1);
     /* The request outlives its client and its own answer while legs_left > 0: the last part started below cannot be gone before it starts. The plan is scratch memory that an ending leg may use: copied. */
     uint32_t parts_count = plan->parts_count;

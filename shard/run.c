@@ -43,6 +43,7 @@ bool run_join(struct dispatcher *dispatcher, struct client *client, uint16_t slo
     if (dispatcher->counts_load)
         load_add_command(dispatcher->load, slot, source->length);
     leg->length += source->length;
+    account_command(dispatcher->net, client, source->length);
     leg->run_replies++;
     client_inflight_add(dispatcher->core, client, 1);
     return true;
@@ -113,6 +114,7 @@ static bool divide(struct dispatcher *dispatcher, struct leg *run, struct leg_li
             last = request_create_behind(net, last);
             ZG_CHECK(last != NULL);
             init_divided(dispatcher, last, run, bytes + at, run->offset + at, length);
+            account_command(net, client, length);
             leg_list_push(out, &last->leg);
         }
         at += length;

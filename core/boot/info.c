@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/alloc.h"
+#include "core/memory.h"
 #include "core/boot/worker.h"
 
 static void put_line(struct resp_writer *text, const char *name, uint64_t value)
@@ -61,6 +62,9 @@ static void write_memory(const struct process *process, const struct core_peer *
     uint64_t resident = resident_bytes();
     put_line(text, "used_memory", resident);
     put_line(text, "used_memory_rss", resident);
+    put_line(text, "zgateway_memory_limit", process->config->limits.memory_bytes != 0 ? process->config->limits.memory_bytes : memory_limit_default());
+    uint64_t clients = sum(process, peers, METRIC_memory_input_bytes) + sum(process, peers, METRIC_memory_commands_bytes);
+    put_line(text, "mem_clients_normal", clients + sum(process, peers, METRIC_memory_replies_bytes) + sum(process, peers, METRIC_memory_output_bytes));
     put_line(text, "zgateway_arena_bytes", sum(process, peers, METRIC_arena_bytes));
 }
 
@@ -129,6 +133,8 @@ void info_client_list(void *context, struct resp_writer *text, const struct sess
     struct net *net = context;
     char peer[128] = "";
     char local[128] = "";
+    struct session_memory memory;
     net->request_ops.client_addresses(context, peer, local, sizeof(peer));
-    session_write_line(self, &net->session_env, peer, local, text);
+    net->request_ops.client_memory(context, &memory);
+    session_write_line(self, &net->session_env, peer, local, &memory, text);
 }

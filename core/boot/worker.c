@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "core/address.h"
+#include "core/alloc.h"
 #include "core/boot/info.h"
 #include "net/client.h"
 #include "net/drain.h"
@@ -17,7 +18,7 @@
 #include "shard/local.h"
 
 /* QUIET and SLOW are steps of timer_aligned_ms. */
-enum { TICK_BUSY_MS = 10, TICK_IDLE_MS = 100, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024 };
+enum { TICK_BUSY_MS = 10, TICK_IDLE_MS = 100, TICK_QUIET_MS = 256, TICK_SLOW_MS = 1024, POOL_TRIM_SECONDS = 5 };
 
 static struct worker *worker_of(const struct core *core)
 {
@@ -80,6 +81,19 @@ static void client_addresses(void *context, char *peer, char *local, uint32_t by
     const char *path = strncmp(address, "unix:", 5) == 0 ? address + 5 : "";
     socket_endpoint_format(&client->peer, path, peer, bytes);
     socket_endpoint_format(&client->local, path, local, bytes);
+}
+
+static void client_memory(void *context, struct session_memory *memory)
+{
+    const struct client *client = ((const struct net *)context)->current;
+    const struct block *input = client->input;
+    *memory = (struct session_memory){
+        .qbuf = input != NULL ? input->length - input->offset : 0,
+        .qbuf_free = input != NULL && input->user > input->length ? input->user - input->length : 0,
+        .oll = client->conn.out.blocks,
+        .omem = client->conn.out.bytes,
+        .total = account_client_bytes(client),
+    };
 }
 
 static void info_section(void *context, const char *section, struct resp_writer *text)
@@ -172,7 +186,7 @@ static void end_quiet(struct worker *worker)
 static void flush(struct core *core)
 {
     struct worker *worker = worker_of(core);
-    if (worker->is_quiet && !dispatcher_is_idle(&worker->dispatcher))
+    if (worker->is_quiet && (!dispatcher_is_idle(&worker->dispatcher) || account_is_watched(&core->net->account)))
         end_quiet(worker);
     dispatcher_flush(&worker->dispatcher);
     net_flush(core->net);
@@ -265,8 +279,21 @@ static void on_tick(struct timer *timer, void *context)
         listeners_retry(net);
     }
     metric_set(core->metrics, METRIC_requests_inflight, net->requests.live_count);
-    worker->is_quiet = dispatcher_is_idle(&worker->dispatcher) && !net->is_draining && !is_held;
+    bool is_scarce = account_tick(net);
+    worker->is_quiet = dispatcher_is_idle(&worker->dispatcher) && !net->is_draining && !is_held && !is_scarce && !account_is_watched(&net->account);
     timer_set(&core->wheel, timer, worker->is_quiet ? timer_aligned_ms(core->now_ms, TICK_QUIET_MS) : core->now_ms + TICK_BUSY_MS);
+}
+
+/* A trim looks at every free object, so not every second. What a burst has left is gone after two. */
+static void trim_pools(struct worker *worker)
+{
+    struct net *net = worker->core.net;
+    struct pool *pools[] = {&net->clients, &net->links, &net->requests, &net->legs, &worker->dispatcher.splits, &worker->dispatcher.subsplits};
+    uint32_t released = 0;
+    for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++)
+        released += pool_trim(pools[i]);
+    if (released > 0)
+        alloc_collect();
 }
 
 static void on_tick_slow(struct timer *timer, void *context)
@@ -275,7 +302,8 @@ static void on_tick_slow(struct timer *timer, void *context)
     struct core *core = &worker->core;
     dispatcher_tick_slow(&worker->dispatcher);
     (void)arena_trim(core->arena);
-    metric_set(core->metrics, METRIC_arena_bytes, arena_bytes_held(core->arena));
+    if (core->now_ms / 1000 % POOL_TRIM_SECONDS == 0)
+        trim_pools(worker);
     metric_set(core->metrics, METRIC_log_dropped_total, log_ring_dropped(core->log));
     timer_set(&core->wheel, timer, timer_aligned_ms(core->now_ms, TICK_SLOW_MS));
 }
@@ -298,6 +326,7 @@ static enum status open_worker(struct worker *worker)
         .cluster_command = cluster_command,
         .info_section = info_section,
         .client_addresses = client_addresses,
+        .client_memory = client_memory,
         .client_list = info_client_list,
         .command_reply = command_reply,
         .client_endpoint = client_endpoint,

@@ -54,13 +54,19 @@ static inline void fake_client_addresses(void *context, char *peer, char *local,
     (void)snprintf(local, bytes, "127.0.0.1:6380");
 }
 
+static inline void fake_client_memory(void *context, struct session_memory *memory)
+{
+    (void)context;
+    *memory = (struct session_memory){.qbuf = 11, .qbuf_free = 22, .oll = 33, .omem = 44, .total = 55};
+}
+
 static inline void fake_client_list(void *context, struct resp_writer *text, const struct session *self)
 {
     struct fixture *fixture = context;
     if (fixture->list_text != NULL)
         resp_write_raw(text, fixture->list_text, strlen(fixture->list_text));
     else
-        session_write_line(self, &fixture->env, "p", "l", text);
+        session_write_line(self, &fixture->env, "p", "l", &(struct session_memory){0}, text);
 }
 
 static inline const uint8_t *fake_command_reply(void *context, uint8_t protocol, bool docs, uint32_t *length)
@@ -79,7 +85,7 @@ static inline bool fake_client_endpoint(void *context, char *text)
     return !fixture->has_no_endpoint;
 }
 
-static const struct request_ops fake_ops = {fake_cluster_command, fake_info_section, fake_client_addresses, fake_client_list, fake_command_reply, fake_client_endpoint};
+static const struct request_ops fake_ops = {fake_cluster_command, fake_info_section, fake_client_addresses, fake_client_memory, fake_client_list, fake_command_reply, fake_client_endpoint};
 
 static inline struct fixture *fixture_create(void)
 {

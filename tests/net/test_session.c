@@ -338,8 +338,8 @@ Test(session, client_info_tells_what_is_known)
     struct fixture *fixture = fixture_create();
     fixture->session.last_command_ms = 1500;
     fixture->env.now_ms = 5500;
-    const char *expected = "id=42 addr=127.0.0.1:1234 laddr=127.0.0.1:6380 fd=-1 name= age=4 idle=0 flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 "
-                           "tot-mem=0 events=r cmd=client|info user=default redir=-1 resp=2 lib-name= lib-ver=\n";
+    const char *expected = "id=42 addr=127.0.0.1:1234 laddr=127.0.0.1:6380 fd=-1 name= age=4 idle=0 flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=11 qbuf-free=22 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=33 omem=44 "
+                           "tot-mem=55 events=r cmd=client|info user=default redir=-1 resp=2 lib-name= lib-ver=\n";
     char reply[1024];
     (void)snprintf(reply, sizeof(reply), "$%zu\r\n%s\r\n", strlen(expected), expected);
     cr_expect_str_eq(run(fixture, "client info"), reply);
@@ -363,14 +363,14 @@ Test(session, line_of_an_idle_connection_shows_its_last_command)
     session_init(&other, 43, 9000);
     struct resp_writer text;
     resp_writer_init(&text, 2);
-    session_write_line(&other, &fixture->env, "p", "l", &text);
+    session_write_line(&other, &fixture->env, "p", "l", &(struct session_memory){.total = 77}, &text);
     resp_write_raw(&text, "", 1);
     cr_expect_not_null(strstr((const char *)text.data, " age=0 idle=0 "), "a session younger than the clock that was read");
     cr_expect_not_null(strstr((const char *)text.data, " cmd=NULL "));
     resp_writer_reset(&text, 2);
     other.last_command = COMMAND_config__get;
     fixture->env.now_ms = 12999;
-    session_write_line(&other, &fixture->env, "p", "l", &text);
+    session_write_line(&other, &fixture->env, "p", "l", &(struct session_memory){.total = 77}, &text);
     resp_write_raw(&text, "", 1);
     cr_expect_not_null(strstr((const char *)text.data, " age=3 idle=3 "));
     cr_expect_not_null(strstr((const char *)text.data, " cmd=config|get "));
