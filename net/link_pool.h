@@ -1,6 +1,6 @@
 /*
- * The links of one core, one per (node, channel), opened on first need: shared ones of each protocol, and bulk ones. A link that is lost is opened again at the next need, at once the first time, then after a jittered exponential backoff:
- * until that time has passed the node counts as unreachable and its legs fail at once.
+ * The links of one core, one per (node, channel), opened on first need: shared ones of each protocol, and bulk ones. A link that is lost is opened again at the next need, at once the first time, then after a jittered
+ * exponential backoff: until that time has passed the node counts as unreachable and its legs fail at once.
  *
  *     per (node, channel):   no link ──► link up ──► lost ──► (backing off until retry_ms) ──► no link
  *

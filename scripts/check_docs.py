@@ -23,6 +23,7 @@ METRIC = re.compile(r'^METRIC\((\w+),\s*(\w+),\s*"([^"]*)",\s*"([^"]*)"\)', re.M
 
 # What INFO's section shows besides the sums: core/boot/info.c.
 DERIVED = {
+    "zgateway_memory_limit": ("bytes", "`limits.memory`, or what stands for it (in `INFO memory`)."),
     "zgateway_data_cores": ("cores", "Data cores."),
     "zgateway_uptime_seconds": ("seconds", "Since the start of the process."),
     "zgateway_allocations_total": ("calls", "Calls of the heap, by all cores. In steady state it does not grow."),
