@@ -114,7 +114,9 @@ void drain_begin(struct net *net, int64_t sequence)
         struct client *client = LIST_ENTRY(node, struct client, all);
         node = node->next;
         bool wants = client->session.moving != MOVING_OFF && client->session.protocol == 3;
-        if (wants && conn_is_open(&client->conn) && (client->conn.flags & CONN_CLOSE_AFTER_SEND) == 0)
+        /* A push has no place in the middle of a reply: such a client is not told, and drained as those that did not ask. */
+        bool is_streaming = client->fifo_head != NULL && (client->fifo_head->flags & REQUEST_STREAM) != 0;
+        if (wants && !is_streaming && conn_is_open(&client->conn) && (client->conn.flags & CONN_CLOSE_AFTER_SEND) == 0)
             tell(net, client, sequence);
     }
 }
