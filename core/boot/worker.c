@@ -284,7 +284,7 @@ static void on_tick(struct timer *timer, void *context)
     timer_set(&core->wheel, timer, worker->is_quiet ? timer_aligned_ms(core->now_ms, TICK_QUIET_MS) : core->now_ms + TICK_BUSY_MS);
 }
 
-/* A trim looks at every free object, so not every second. What a burst has left is gone after two. */
+/* A trim looks at every free object, so not every second, unless the last one found something to give back. */
 static void trim_pools(struct worker *worker)
 {
     struct net *net = worker->core.net;
@@ -292,6 +292,7 @@ static void trim_pools(struct worker *worker)
     uint32_t released = 0;
     for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++)
         released += pool_trim(pools[i]);
+    worker->is_trimming = released > 0;
     if (released > 0)
         alloc_collect();
 }
@@ -302,7 +303,7 @@ static void on_tick_slow(struct timer *timer, void *context)
     struct core *core = &worker->core;
     dispatcher_tick_slow(&worker->dispatcher);
     (void)arena_trim(core->arena);
-    if (core->now_ms / 1000 % POOL_TRIM_SECONDS == 0)
+    if (worker->is_trimming || core->now_ms / 1000 % POOL_TRIM_SECONDS == 0)
         trim_pools(worker);
     metric_set(core->metrics, METRIC_log_dropped_total, log_ring_dropped(core->log));
     timer_set(&core->wheel, timer, timer_aligned_ms(core->now_ms, TICK_SLOW_MS));
