@@ -49,8 +49,8 @@ struct worker {
     struct timer tick_slow;
     uint64_t drain_deadline_ms;
     enum settling settling;
-    bool is_serving; /* counted in serving_count */
-    bool is_quiet;   /* nothing was under way at the last tick, and the next one is far */
+    bool is_serving;  /* counted in serving_count */
+    bool is_quiet;    /* nothing was under way at the last tick, and the next one is far */
     bool is_drained;  /* counted in drained_count */
     bool is_trimming; /* the last trim of the pools gave something back */
     char error[256];
