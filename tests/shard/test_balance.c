@@ -9,7 +9,7 @@
 #include "shard/balance.h"
 #include "shard/owner_table.h"
 
-TestSuite(balance);
+TestSuite(balance, .timeout = 110);
 
 enum { SHARDS_MAX = 10000, ROUND_MS = 1000, MOVES_MAX = 1024 };
 
@@ -186,7 +186,7 @@ static uint64_t least_movement(struct world *world)
 }
 
 /* Shards with their own loads on random cores, 1 .. 64 cores: balance is reached, with little more movement than it takes, and then nothing moves however noisy the measures are. */
-Test(balance, random_loads_are_balanced_with_little_movement_and_then_rest, .timeout = 110)
+Test(balance, random_loads_are_balanced_with_little_movement_and_then_rest)
 {
     for (uint64_t seed = 1; seed <= 30; seed++) {
         struct rng rng = {.state = seed};
@@ -336,7 +336,7 @@ Test(balance, servers_are_moved_as_a_whole)
 }
 
 /* Shards come and go, as with nodes added and removed; indices shift, and some slots are nobody's. */
-Test(balance, shards_that_come_and_go_are_followed, .timeout = 60)
+Test(balance, shards_that_come_and_go_are_followed)
 {
     struct rng rng = {.state = 77};
     struct world *world = world_create(10, 6, 30, CLUSTER_SLOTS);
@@ -377,7 +377,7 @@ Test(balance, shards_that_come_and_go_are_followed, .timeout = 60)
 }
 
 /* A world of the greatest size: a round is a matter of milliseconds, so the whole is over in seconds even under a sanitizer. */
-Test(balance, ten_thousand_shards_on_sixty_four_cores, .timeout = 110)
+Test(balance, ten_thousand_shards_on_sixty_four_cores)
 {
     struct world *world = world_create(11, 64, 10000, CLUSTER_SLOTS);
     struct rng rng = {.state = 12};
@@ -395,7 +395,7 @@ Test(balance, ten_thousand_shards_on_sixty_four_cores, .timeout = 110)
 }
 
 /* Every slot of a few shards in turn: nothing is asserted but what holds for every plan, and that the whole does not run wild. */
-Test(balance, loads_that_jump_do_not_run_wild, .timeout = 60)
+Test(balance, loads_that_jump_do_not_run_wild)
 {
     struct rng rng = {.state = 13};
     for (uint32_t pass = 0; pass < 8; pass++) {
