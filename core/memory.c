@@ -14,7 +14,7 @@ enum {
     CALM_PERMILLE = 700,
     CLOSE_PERMILLE = 1000,
     ARENA_CLOSE_PERMILLE = 950, /* beyond that bystanders would find no memory */
-    PATIENCE_MS = 5000,
+    PATIENCE_MS = 1000, /* several clients may have to go before the others can end */
     GRACE_MS = 100, /* sends are cancelled, loans come back */
 };
 

@@ -69,7 +69,7 @@ struct client *client_open(struct net *net, struct ring_file file, uint16_t list
 void client_queue_reply(struct net *net, struct client *client, const struct reply *reply);
 
 /* The same for a piece of a reply, first or last. */
-void client_queue_piece(struct net *net, struct client *client, const struct reply *piece);
+void client_queue_piece(struct net *net, struct client *client, const struct reply *reply);
 
 /* The oldest requests that have their answer are sent; called when the oldest one may have changed. */
 void client_advance(struct net *net, struct client *client);

@@ -27,7 +27,7 @@ for arg in "$@"; do
 done
 [ ${#stages[@]} -gt 0 ] || stages=(build unit integration clients asan tsan fuzz)
 fuzz_seconds=20
-stage_minutes=15
+stage_minutes=20
 smoke=(-m smoke)
 if $full; then
     fuzz_seconds=120
