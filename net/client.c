@@ -424,7 +424,7 @@ static void cut(struct net *net, struct client *client)
     client->drain |= DRAIN_CUT;
     conn_pause(net->core, &client->conn);
     if (client->input != NULL)
-        arena_put(net->core->arena, &client->input);
+        drop_input(net, client);
 }
 
 void client_stop_reading(struct net *net, struct client *client)

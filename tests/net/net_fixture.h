@@ -207,6 +207,8 @@ static inline void net_fixture_destroy(struct net_fixture **fixture_pointer)
     cr_expect_eq(net->requests.live_count, 0, "every request is freed");
     cr_expect_eq(net->legs.live_count, 0, "every leg is freed");
     cr_expect(list_is_empty(&net->deadlines));
+    const struct account *account = &net->account;
+    cr_expect(account->input == 0 && account->commands == 0 && account->replies == 0 && account->output == 0 && account->paused_count == 0, "nothing is left on the account");
     cr_expect_eq(core->ring.free_files_count, core->ring.files_max, "every descriptor is closed");
     link_pool_fini(&fixture->links);
     net_close(core);
