@@ -14,7 +14,7 @@
 
 enum { PIECE_BYTES_MAX = 8192 };
 
-static void drop_assembly(struct core *core, struct link *link)
+void link_drop_assembly(struct core *core, struct link *link)
 {
     if (link->assembly != NULL)
         arena_put(core->arena, &link->assembly);
@@ -30,7 +30,7 @@ static bool is_refusal(const struct link *link, const struct reply *reply)
     return link->protocol != 2 || reply->length < sizeof(unknown) || memcmp(reply->bytes, unknown, sizeof(unknown) - 1) != 0;
 }
 
-/* The handshake has no legs, so that a link can be had however many there are: its replies are those before any other. */
+/* The handshake has no leg, so that a link can be had however many there are: its reply is the one before any other. */
 static void handshake_reply(struct core *core, struct link *link, const struct reply *reply)
 {
     if (is_refusal(link, reply)) {
@@ -39,10 +39,8 @@ static void handshake_reply(struct core *core, struct link *link, const struct r
         return;
     }
     link->seq_answered++;
-    if (--link->handshake_left == 0) {
-        link->state = LINK_READY;
-        link_pool_ready(link);
-    }
+    link->state = LINK_READY;
+    link_pool_ready(link);
 }
 
 static void free_plain_leg(struct net *net, struct leg *leg)
@@ -73,7 +71,7 @@ static void deliver(struct net *net, struct link *link, const uint8_t *bytes, ui
     if (link->scan.type == '>')
         return; /* a push is no reply to a leg; nothing of this version subscribes */
     struct reply reply = {.bytes = bytes, .length = length, .block = block};
-    if (__builtin_expect(link->handshake_left > 0, 0)) {
+    if (__builtin_expect(link->state == LINK_HANDSHAKE, 0)) {
         handshake_reply(core, link, &reply);
         return;
     }
@@ -114,7 +112,7 @@ static void assemble(struct core *core, struct link *link, const uint8_t *bytes,
     uint32_t have = link->assembly != NULL ? link->assembly->length : 0;
     uint64_t total = (uint64_t)have + length;
     if (total > core->config->limits.reply_max_bytes || link->scan.needed > core->config->limits.reply_max_bytes) {
-        drop_assembly(core, link);
+        link_drop_assembly(core, link);
         link->assembly_status = STATUS_TOO_LARGE;
         return;
     }
@@ -126,7 +124,7 @@ static void assemble(struct core *core, struct link *link, const uint8_t *bytes,
             wanted = core->config->limits.reply_max_bytes + 64;
         struct block *larger = arena_get(core->arena, (uint32_t)wanted);
         if (larger == NULL) {
-            drop_assembly(core, link);
+            link_drop_assembly(core, link);
             link->assembly_status = STATUS_REPLY_DROPPED;
             return;
         }
@@ -149,7 +147,7 @@ static bool is_assembling(const struct link *link)
 static bool is_plain_run_reply(const struct link *link, uint8_t first)
 {
     const struct leg *oldest = link->fifo.head;
-    return oldest != NULL && oldest->action == LEG_RUN && first != '-' && link->scan.type != '>' && link->handshake_left == 0 && !is_assembling(link);
+    return oldest != NULL && oldest->action == LEG_RUN && first != '-' && link->scan.type != '>' && link->state == LINK_READY && !is_assembling(link);
 }
 
 static void on_data(struct core *core, struct conn *conn, struct block *block, const uint8_t *bytes, uint32_t length)
@@ -218,10 +216,8 @@ static void on_connect(struct core *core, struct conn *conn, int32_t result)
         return;
     }
     link->progress_ms = core->now_ms;
-    link->state = link->handshake_left > 0 ? LINK_HANDSHAKE : LINK_READY;
+    link->state = LINK_HANDSHAKE;
     conn_opened(core, conn);
-    if (link->state == LINK_READY)
-        link_pool_ready(link);
 }
 
 /* A large command may take longer than link_stall on its way. On a shared link only replies are progress: small commands vanish into the socket of a backend that has stopped. */
@@ -243,7 +239,7 @@ static void on_closing(struct core *core, struct conn *conn)
     if (reason != CLOSE_IDLE_LINK && reason != CLOSE_DRAIN)
         metric_add(core->metrics, METRIC_link_failures_total, 1);
     link->state = LINK_GONE;
-    drop_assembly(core, link);
+    link_drop_assembly(core, link);
     link_pool_lost(net, link, reason);
     stream_lost(net, link);
     net->ops->divide_runs(net, link);
@@ -274,7 +270,7 @@ static const struct conn_ops link_ops = {
 };
 
 struct link *link_open(struct net *net, const struct sockaddr *address, socklen_t address_bytes, uint8_t protocol, const uint8_t *handshake,
-    uint32_t handshake_bytes, uint16_t handshake_count, enum status *status)
+    uint32_t handshake_bytes, enum status *status)
 {
     struct core *core = net->core;
     *status = STATUS_FULL;
@@ -298,9 +294,8 @@ struct link *link_open(struct net *net, const struct sockaddr *address, socklen_
     memcpy(&link->address, address, address_bytes);
     link->address_bytes = address_bytes;
     metric_set(core->metrics, METRIC_links, net->links.live_count);
-    link->handshake_left = handshake_count;
-    link->seq_sent = handshake_count;
-    if (handshake_bytes > 0 && send_queue_append(core, &link->conn.out, handshake, handshake_bytes) != STATUS_OK) {
+    link->seq_sent = 1; /* the handshake */
+    if (send_queue_append(core, &link->conn.out, handshake, handshake_bytes) != STATUS_OK) {
         *status = STATUS_NO_MEMORY;
         conn_close(core, &link->conn, CLOSE_NO_MEMORY);
         return NULL;

@@ -84,7 +84,6 @@ static void make_handshake(struct link_pool *pool, uint8_t protocol)
         resp_write_text(&writer, backend->user[0] != '\0' ? backend->user : "default");
         resp_write_text(&writer, backend->password);
     }
-    pool->handshake_count[index] = 1;
     ZG_CHECK(writer.length <= sizeof(pool->handshake[index]));
     memcpy(pool->handshake[index], writer.data, writer.length);
     pool->handshake_bytes[index] = writer.length;
@@ -121,9 +120,18 @@ struct link *link_pool_find(struct link_pool *pool, uint32_t node_key, uint8_t c
     return slot != NULL ? slot->link : NULL;
 }
 
+static const uint8_t channels[] = {2, 3, CHANNEL_BULK | 2, CHANNEL_BULK | 3};
+
+bool link_pool_has_any(struct link_pool *pool, uint32_t node_key)
+{
+    for (size_t i = 0; i < sizeof(channels); i++)
+        if (link_pool_find(pool, node_key, channels[i]) != NULL)
+            return true;
+    return false;
+}
+
 void link_pool_retry_now(struct link_pool *pool, uint32_t node_key)
 {
-    static const uint8_t channels[] = {2, 3, CHANNEL_BULK | 2, CHANNEL_BULK | 3};
     for (size_t i = 0; i < sizeof(channels); i++) {
         struct link_slot *slot = find_slot(pool, slot_name(node_key, channels[i]), false);
         if (slot != NULL)
@@ -161,7 +169,7 @@ struct link *link_pool_get(struct link_pool *pool, uint32_t node_key, const stru
         return NULL;
     uint8_t protocol = channel_protocol(channel);
     uint32_t index = protocol - 2u;
-    struct link *link = link_open(pool->net, address, address_bytes, protocol, pool->handshake[index], pool->handshake_bytes[index], pool->handshake_count[index], status);
+    struct link *link = link_open(pool->net, address, address_bytes, protocol, pool->handshake[index], pool->handshake_bytes[index], status);
     if (link == NULL) {
         slot = find_slot(pool, slot_name(node_key, channel), true); /* what ended with the attempt may have moved the slots */
         if (slot == NULL)
@@ -200,7 +208,7 @@ void link_pool_lost(struct net *net, struct link *link, enum close_reason reason
         return;
     slot->failures++;
     /* A node that accepts and closes at once becomes ready each time: it is tried no more often than one that refuses. */
-    slot->unanswered = link->seq_answered > net->link_pool->handshake_count[link->protocol - 2u] ? 0 : slot->unanswered + 1;
+    slot->unanswered = link->seq_answered > 1 /* the handshake */ ? 0 : slot->unanswered + 1;
     uint32_t in_vain = slot->failures > slot->unanswered ? slot->failures : slot->unanswered;
     slot->retry_ms = in_vain > 1 ? net->core->now_ms + backoff_ms(net->link_pool, in_vain - 1) : 0;
 }

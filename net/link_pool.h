@@ -37,7 +37,6 @@ struct link_pool {
     bool has_waiting;           /* some link may be waiting for its turn to connect */
     uint8_t handshake[2][1024]; /* per protocol 2, 3 */
     uint32_t handshake_bytes[2];
-    uint16_t handshake_count[2];
 };
 
 /* The pool is reachable from every link by its holder slot; one per net. */
@@ -53,6 +52,9 @@ void link_pool_retry_now(struct link_pool *pool, uint32_t node_key);
 
 /* The open link of (node, channel), or NULL; opens nothing. */
 struct link *link_pool_find(struct link_pool *pool, uint32_t node_key, uint8_t channel);
+
+/* Whether the node has an open link, of any channel. */
+bool link_pool_has_any(struct link_pool *pool, uint32_t node_key);
 
 /* Periodic: time-outs, and links whose turn to connect has come, in their order. */
 void link_pool_tick(struct link_pool *pool);

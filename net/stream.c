@@ -20,21 +20,14 @@ static bool is_streamable(const struct net *net, const struct link *link)
     return (link->scan.needed > limits->oversize_bytes || have > limits->oversize_bytes) && link->scan.needed <= limits->reply_max_bytes;
 }
 
-static bool is_oldest_of_open_client(const struct request *request)
-{
-    const struct client *client = request->client;
-    return request->state == REQUEST_WAITING && client != NULL && client->fifo_head == request && (request->flags & REQUEST_SILENT) == 0 && conn_is_open(&client->conn);
-}
-
 static bool is_wanted(const struct request *request)
 {
     return request->state == REQUEST_WAITING && request->client != NULL && (request->flags & REQUEST_SILENT) == 0;
 }
 
-static void drop_assembly(struct net *net, struct link *link)
+static bool is_oldest_of_open_client(const struct request *request)
 {
-    if (link->assembly != NULL)
-        arena_put(net->core->arena, &link->assembly);
+    return is_wanted(request) && request->client->fifo_head == request && conn_is_open(&request->client->conn);
 }
 
 /* What has been assembled so far is the stream's first piece. */
@@ -45,13 +38,13 @@ static void pass_assembly(struct net *net, struct link *link, struct request *re
         return;
     struct reply reply = {.bytes = assembly->data, .length = assembly->length, .block = assembly};
     client_queue_piece(net, request->client, &reply);
-    drop_assembly(net, link);
+    link_drop_assembly(net->core, link);
 }
 
 bool stream_begin(struct net *net, struct link *link)
 {
     struct leg *leg = link->fifo.head;
-    if (leg == NULL || link->handshake_left > 0 || !is_streamable(net, link) || (leg->flags & LEG_EMBEDDED) == 0)
+    if (leg == NULL || link->state != LINK_READY || !is_streamable(net, link) || (leg->flags & LEG_EMBEDDED) == 0)
         return false;
     struct request *request = request_of_leg(leg);
     if (leg->action == LEG_RUN) {
@@ -62,7 +55,7 @@ bool stream_begin(struct net *net, struct link *link)
         request = request_of_leg(leg);
     }
     if (!is_wanted(request)) {
-        drop_assembly(net, link);
+        link_drop_assembly(net->core, link);
         link->assembly_status = STATUS_TOO_LARGE; /* never seen: the request is answered, or silent */
         return false;
     }

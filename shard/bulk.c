@@ -83,13 +83,10 @@ bool bulk_depart(struct dispatcher *dispatcher, struct leg *leg, bool *waits)
             return true;
     }
     /* Everything of its key that came before it has its outcome. */
-    struct fence_redirect home = redirect_home(dispatcher, leg);
-    leg_set_held(leg, home.scope);
-    enum fence_verdict verdict = fence_redirect(&dispatcher->fences, &home, waiter_of_leg(leg));
+    enum fence_verdict verdict = redirect_go_home(dispatcher, leg);
     *waits = verdict == FENCE_WAIT;
     if (verdict != FENCE_FULL)
         return true;
-    leg_set_held(leg, FENCE_NONE);
     leg->channel = channel_protocol(leg->channel);
     return false;
 }

@@ -61,8 +61,8 @@ void redirect_see_requests(struct dispatcher *dispatcher);
 void redirect_retry_later(struct dispatcher *dispatcher, struct leg *leg);
 /* Repeats a leg of a lost link, behind all that was redirected before it. Where it is to go elsewhere it may have to wait, or fail. */
 void redirect_lost(struct dispatcher *dispatcher, struct leg *leg);
-/* To the node of its slot, behind nothing of any link. */
-struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const struct leg *leg);
+/* The leg is to go to the node of its slot, behind nothing of any link: raises its fence and holds it, as fence_redirect. FULL: it holds what it held. */
+enum fence_verdict redirect_go_home(struct dispatcher *dispatcher, struct leg *leg);
 void redirect_init(struct dispatcher *dispatcher);
 
 /* Whether a leg with a command of so many bytes, or with a key whose value was large of late, goes by the bulk link. */

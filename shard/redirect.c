@@ -22,15 +22,6 @@ static bool has_route(const struct dispatcher *dispatcher, uint32_t node_key)
     return false;
 }
 
-static bool has_link(struct dispatcher *dispatcher, uint32_t node_key)
-{
-    static const uint8_t channels[] = {2, 3, CHANNEL_BULK | 2, CHANNEL_BULK | 3};
-    for (size_t i = 0; i < sizeof(channels); i++)
-        if (link_pool_find(&dispatcher->links, node_key, channels[i]) != NULL)
-            return true;
-    return false;
-}
-
 /* A place for a node that the topology does not know: a new one, or that of a node that no redirect has named for so long that no leg and no route can. */
 static struct foreign_node *foreign_place(struct dispatcher *dispatcher)
 {
@@ -39,7 +30,7 @@ static struct foreign_node *foreign_place(struct dispatcher *dispatcher)
     uint64_t idle_ms = FOREIGN_IDLE_MS + dispatcher->core->config->use_case.timeout_ns / 1000000;
     for (uint32_t i = 0; i < FOREIGN_NODES_MAX; i++) {
         struct foreign_node *node = &dispatcher->foreign[i];
-        if (!has_link(dispatcher, FOREIGN_NODE_BIT | i) && !has_route(dispatcher, FOREIGN_NODE_BIT | i) && dispatcher->core->now_ms - node->used_ms > idle_ms)
+        if (!link_pool_has_any(&dispatcher->links, FOREIGN_NODE_BIT | i) && !has_route(dispatcher, FOREIGN_NODE_BIT | i) && dispatcher->core->now_ms - node->used_ms > idle_ms)
             return node;
     }
     return NULL;
@@ -331,7 +322,8 @@ static void waiter_expired(void *context, struct fence_waiter *waiter, bool redi
     owner_fail(context, leg_of_waiter(waiter), STATUS_TIMEOUT);
 }
 
-struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const struct leg *leg)
+/* To the node of its slot, behind nothing of any link. */
+static struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const struct leg *leg)
 {
     enum fence_scope held = leg_held_scope(leg);
     return (struct fence_redirect){
@@ -345,22 +337,26 @@ struct fence_redirect redirect_home(const struct dispatcher *dispatcher, const s
     };
 }
 
+enum fence_verdict redirect_go_home(struct dispatcher *dispatcher, struct leg *leg)
+{
+    struct fence_redirect home = redirect_home(dispatcher, leg);
+    leg_set_held(leg, home.scope);
+    enum fence_verdict verdict = fence_redirect(&dispatcher->fences, &home, waiter_of_leg(leg));
+    if (verdict == FENCE_FULL)
+        leg_set_held(leg, home.held);
+    return verdict;
+}
+
 void redirect_lost(struct dispatcher *dispatcher, struct leg *leg)
 {
-    if ((leg->flags & LEG_CHILD) != 0 || fence_table_is_empty(&dispatcher->fences)) {
-        owner_resend(dispatcher, leg);
-        return;
-    }
-    struct fence_redirect redirect = redirect_home(dispatcher, leg);
-    leg_set_held(leg, redirect.scope);
-    switch (fence_redirect(&dispatcher->fences, &redirect, waiter_of_leg(leg))) {
+    bool is_free = (leg->flags & LEG_CHILD) != 0 || fence_table_is_empty(&dispatcher->fences);
+    switch (is_free ? FENCE_PASS : redirect_go_home(dispatcher, leg)) {
     case FENCE_PASS:
         owner_resend(dispatcher, leg);
         return;
     case FENCE_WAIT:
         return;
     case FENCE_FULL:
-        leg_set_held(leg, redirect.held);
         owner_fail(dispatcher, leg, STATUS_FULL);
         return;
     }

@@ -545,7 +545,7 @@ Test(link, full_pool_of_links_is_a_result)
     listening_open(&listening);
     (void)get_link(fixture, &listening, 2);
     (void)get_link(fixture, &listening, 3);
-    cr_expect_null(link_open(net, (struct sockaddr *)&listening.address, sizeof(listening.address), 2, NULL, 0, 0, &status));
+    cr_expect_null(link_open(net, (struct sockaddr *)&listening.address, sizeof(listening.address), 2, NULL, 0, &status));
     cr_expect_eq(status, STATUS_FULL);
     cr_expect_null(link_pool_get(&fixture->links, 8, (struct sockaddr *)&listening.address, sizeof(listening.address), 2, &status));
     cr_expect_neq(status, STATUS_OK);
