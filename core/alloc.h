@@ -20,10 +20,10 @@ void *alloc_resize(void *memory, size_t bytes) __attribute__((returns_nonnull));
 char *alloc_copy_text(const char *text, size_t bytes) __attribute__((returns_nonnull));
 
 /* NULL is permitted. */
+void alloc_free(void *memory);
+
 /* Gives what was freed back to the system where the allocator has kept it. Milliseconds: not on the path. */
 void alloc_collect(void);
-
-void alloc_free(void *memory);
 
 /* How many calls allocated or resized since the start, over all threads. */
 uint64_t alloc_calls_count(void);

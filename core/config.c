@@ -329,7 +329,6 @@ static uint64_t value_of(const struct config *config, const struct config_option
     return option->bytes == sizeof(uint64_t) ? *(const uint64_t *)field : *(const uint32_t *)field;
 }
 
-/* The range of every value again: code may have set it. */
 /* Fixed waits need both of their options, and the other modes take none. */
 static enum status check_wait(const struct config *config, char *error, size_t error_bytes)
 {
@@ -342,6 +341,7 @@ static enum status check_wait(const struct config *config, char *error, size_t e
         "wait_mode fixed, wait_completions and wait belong together; allowed: all three, or none", error, error_bytes);
 }
 
+/* The range of every value again: code may have set it. */
 static enum status check_ranges(const struct config *config, char *error, size_t error_bytes)
 {
     char detail[DETAIL_BYTES], allowed[256], value[CONFIG_TEXT_MAX];

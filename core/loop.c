@@ -129,9 +129,13 @@ enum status core_open(struct core *core, uint32_t id, const struct config *confi
     mailbox_attach(core->mailbox, core->arena, ring_doorbell, core);
     read_clock(core);
     timer_wheel_init(&core->wheel, core->now_ms);
-    wait_init(&core->wait, &config->cores.wait, core->now_ns);
+    /* The housekeeping core has no batches to wait for. */
+    struct wait_settings wait = config->cores.wait;
+    if (!is_data_core)
+        wait.mode = WAIT_OFF;
+    wait_init(&core->wait, &wait, core->now_ns);
     core->measured_ns = core->now_ns;
-    core->times_fd = is_data_core && config->cores.wait.mode == WAIT_AUTO ? thread_times_open() : -1;
+    core->times_fd = wait.mode == WAIT_AUTO ? thread_times_open() : -1;
     (void)thread_times(core->times_fd, &core->run_ns, &core->delayed_ns);
     arm_eventfd(core);
     return STATUS_OK;

@@ -101,6 +101,14 @@ static void measure(struct balance *balance)
 
 /* ---- changes ---- */
 
+static uint32_t slots_of(const struct balance_view *view, uint32_t shard)
+{
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < view->slots_count; slot++)
+        count += view->slot_shard[slot] == shard;
+    return count;
+}
+
 static void move_slot(struct balance *balance, uint32_t slot, uint16_t to)
 {
     uint16_t from = balance->slot_owner[slot];
@@ -161,9 +169,7 @@ static uint64_t move_slots(struct balance *balance, uint16_t shard, uint16_t fro
 {
     const struct balance_view *view = balance->view;
     uint64_t cores = balance->shard_cores[shard] | bit(to);
-    uint32_t shard_slots = 0;
-    for (uint32_t slot = 0; slot < view->slots_count; slot++)
-        shard_slots += view->slot_shard[slot] == shard;
+    uint32_t shard_slots = slots_of(view, shard);
     uint64_t moved = 0;
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t slot = 0; slot < view->slots_count && budget > 0; slot++) {
@@ -322,9 +328,7 @@ static uint64_t leaving_load(const struct balance *balance, uint32_t shard, uint
 {
     const struct balance_view *view = balance->view;
     uint64_t others = balance->shard_cores[shard] & ~bit(core), received[CONFIG_DATA_CORES_MAX] = {0}, total = 0;
-    uint32_t shard_slots = 0;
-    for (uint32_t slot = 0; slot < view->slots_count; slot++)
-        shard_slots += view->slot_shard[slot] == shard;
+    uint32_t shard_slots = slots_of(view, shard);
     for (uint32_t slot = 0; slot < view->slots_count; slot++)
         if (view->slot_shard[slot] == shard && balance->slot_owner[slot] == core)
             received[owner_table_choose(others, slot, shard_slots)] += balance->slot_load[slot];
@@ -363,9 +367,7 @@ static void leave(struct balance *balance, uint32_t shard, uint32_t core)
 {
     const struct balance_view *view = balance->view;
     balance->shard_cores[shard] &= ~bit(core);
-    uint32_t shard_slots = 0;
-    for (uint32_t slot = 0; slot < view->slots_count; slot++)
-        shard_slots += view->slot_shard[slot] == shard;
+    uint32_t shard_slots = slots_of(view, shard);
     for (uint32_t slot = 0; slot < view->slots_count; slot++)
         if (view->slot_shard[slot] == shard && balance->slot_owner[slot] == core)
             move_slot(balance, slot, owner_table_choose(balance->shard_cores[shard], slot, shard_slots));

@@ -153,6 +153,9 @@ void owner_expire(struct dispatcher *dispatcher);
 void owner_init(struct dispatcher *dispatcher);
 void owner_fini(struct dispatcher *dispatcher);
 
+/* What a MOVED said, as the poller takes it; NULL: no redirect. */
+struct msg_refresh dispatcher_refresh_body(const struct recover_target *moved);
+
 /* Asks the housekeeping core for a fresh topology; with a slot and address where a MOVED named one. Throttled. */
 void dispatcher_ask_refresh(struct dispatcher *dispatcher, const struct recover_target *moved);
 

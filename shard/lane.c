@@ -109,6 +109,19 @@ void dispatcher_message(struct dispatcher *dispatcher, uint32_t from, const stru
         on_reply(dispatcher, from, msg, bytes);
 }
 
+struct msg_refresh dispatcher_refresh_body(const struct recover_target *moved)
+{
+    struct msg_refresh body = {0};
+    if (moved == NULL)
+        return body;
+    body.slot = moved->slot;
+    body.port = moved->port;
+    size_t host_length = strlen(moved->host);
+    if (host_length < sizeof(body.host))
+        memcpy(body.host, moved->host, host_length + 1);
+    return body;
+}
+
 void dispatcher_ask_refresh(struct dispatcher *dispatcher, const struct recover_target *moved)
 {
     struct core *core = dispatcher->core;
@@ -118,14 +131,7 @@ void dispatcher_ask_refresh(struct dispatcher *dispatcher, const struct recover_
     if (msg == NULL)
         return; /* enough are on their way */
     dispatcher->refresh_asked_ms = core->now_ms;
-    struct msg_refresh body = {0};
-    if (moved != NULL) {
-        body.slot = moved->slot;
-        body.port = moved->port;
-        size_t host_length = strlen(moved->host);
-        if (host_length < sizeof(body.host))
-            memcpy(body.host, moved->host, host_length + 1);
-    }
+    struct msg_refresh body = dispatcher_refresh_body(moved);
     msg->kind = MSG_REFRESH;
     memcpy(msg->body, &body, sizeof(body));
 }

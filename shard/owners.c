@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/alloc.h"
+#include "shard/owner_table.h"
 
 static uint64_t rise(uint64_t *seen, uint64_t now)
 {
@@ -72,7 +73,7 @@ static void show(const struct owners *owners, const struct topology *topology)
     struct metrics *metrics = owners->core->metrics;
     uint64_t links = 0, split = 0;
     for (uint32_t i = 0; i < topology->shards_count; i++) {
-        uint32_t cores = (uint32_t)__builtin_popcountll(topology->shards[i].cores);
+        uint32_t cores = owner_table_cores_count(&topology->shards[i]);
         links += topology->shards[i].slots_count > 0 ? cores : 0;
         split += cores > 1;
     }

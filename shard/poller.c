@@ -401,12 +401,7 @@ static void facts_complete(struct poller *poller)
 
 static void health_wants_refresh(void *context, const struct recover_target *moved)
 {
-    struct msg_refresh refresh = {0};
-    if (moved != NULL && strlen(moved->host) < sizeof(refresh.host)) {
-        refresh.slot = moved->slot;
-        refresh.port = moved->port;
-        memcpy(refresh.host, moved->host, strlen(moved->host) + 1);
-    }
+    struct msg_refresh refresh = dispatcher_refresh_body(moved);
     poller_refresh(context, &refresh);
 }
 

@@ -76,17 +76,16 @@ static void on_message(void *context, uint32_t from, const struct msg *msg, cons
         struct msg_refresh body;
         memcpy(&body, msg->body, sizeof(body));
         poller_refresh(&housekeeper->poller, &body);
-        if (housekeeper->is_quiet)
-            timer_set(&housekeeper->core.wheel, &housekeeper->tick, housekeeper->core.now_ms);
     } else if (msg->kind == MSG_DOUBT) {
         struct msg_doubt body;
         memcpy(&body, msg->body, sizeof(body));
         health_check_doubt(&housekeeper->poller.health, body.node_key);
-        if (housekeeper->is_quiet)
-            timer_set(&housekeeper->core.wheel, &housekeeper->tick, housekeeper->core.now_ms);
     } else {
         ZG_UNREACHABLE();
     }
+    /* What was asked for is looked at now. */
+    if (msg->kind != MSG_ACK && housekeeper->is_quiet)
+        timer_set(&housekeeper->core.wheel, &housekeeper->tick, housekeeper->core.now_ms);
 }
 
 static void flush(struct core *core)
