@@ -4,6 +4,7 @@ const test = require('node:test');
 const assert = require('node:assert');
 const crypto = require('node:crypto');
 const Redis = require('ioredis');
+const { withCluster } = require('./cluster');
 
 const port = Number(process.env.ZG_CLUSTER_PORT);
 const cores = Number(process.env.ZG_CORES_COUNT);
@@ -18,21 +19,8 @@ async function crossings() {
   }
 }
 
-async function withCluster(body) {
-  const cluster = new Redis.Cluster([{ host: '127.0.0.1', port }], { clusterRetryStrategy: (times) => (times > 3 ? null : 100) });
-  const errors = [];
-  cluster.on('error', (error) => errors.push(error));
-  try {
-    await new Promise((resolve, reject) => { cluster.once('ready', resolve); cluster.once('end', () => reject(errors[0] || new Error('end'))); });
-    await body(cluster);
-  } finally {
-    cluster.disconnect();
-  }
-  assert.deepStrictEqual(errors, []);
-}
-
 test('its nodes are the cores that own slots', async () => {
-  await withCluster(async (cluster) => {
+  await withCluster(port, {}, async (cluster) => {
     const ports = cluster.nodes('all').map((node) => node.options.port).sort();
     assert.strictEqual(ports.length, Math.min(cores, 3));
     for (const one of ports) assert.ok(one > port && one <= port + cores, String(one));
@@ -40,7 +28,7 @@ test('its nodes are the cores that own slots', async () => {
 });
 
 test('keys of all slots are served and cross nothing', async () => {
-  await withCluster(async (cluster) => {
+  await withCluster(port, {}, async (cluster) => {
     const before = await crossings();
     const keys = Array.from({ length: 1000 }, (_, index) => prefix + index);
     assert.deepStrictEqual(await Promise.all(keys.map((key) => cluster.set(key, `v${key}`))), keys.map(() => 'OK'));

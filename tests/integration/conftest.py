@@ -17,6 +17,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from fake_backend import FakeBackend  # noqa: E402
 from servers import Cluster, Gateway, Standalone, gateway_program  # noqa: E402
 
 DIRECT = os.environ.get("ZG_DIRECT") == "1"
@@ -136,6 +137,20 @@ def gateway(request, run_dir):
     yield server
     _running.remove(server)
     server.stop()
+
+
+@pytest.fixture
+def make_fake():
+    """Starts backends that a test plays: make_fake(answer, greeting=b"..."). See fake_backend.FakeBackend."""
+    made = []
+
+    def make(answer, **options):
+        made.append(FakeBackend(answer, **options))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        backend.close()
 
 
 @pytest.fixture

@@ -56,6 +56,12 @@ def _is_free(port):
     return True
 
 
+def is_at_rest(gateway, clients=1):
+    """No request is anywhere. clients: how many are connected, the one that asks included."""
+    eventually(lambda: gateway.metric("requests_inflight") == 0, 20, lambda: "requests left: %d" % gateway.metric("requests_inflight"))
+    eventually(lambda: gateway.metric("clients") == clients, 20, lambda: "clients left: %d" % gateway.metric("clients"))
+
+
 class Process:
     """A child with its log in a file."""
 

@@ -5,30 +5,11 @@ import time
 
 import pytest
 
-from fake_backend import FakeBackend, bulk
+from fake_backend import bulk
 from resp import Closed, Error, encode
-from servers import SLOWNESS, eventually
+from servers import SLOWNESS, eventually, is_at_rest
 
 pytestmark = pytest.mark.gateway_only
-
-
-def is_at_rest(gateway, clients=1):
-    """No request is anywhere. clients: how many are connected, the one that asks included."""
-    eventually(lambda: gateway.metric("requests_inflight") == 0, 20, lambda: "requests left: %d" % gateway.metric("requests_inflight"))
-    eventually(lambda: gateway.metric("clients") == clients, 20, lambda: "clients left: %d" % gateway.metric("clients"))
-
-
-@pytest.fixture
-def make_fake():
-    made = []
-
-    def make(answer, **options):
-        made.append(FakeBackend(answer, **options))
-        return made[-1]
-
-    yield make
-    for backend in made:
-        backend.close()
 
 
 def slow_answer(connection, command):

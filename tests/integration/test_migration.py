@@ -1,4 +1,6 @@
 """Slots that move under load: MOVED, ASK and TRYAGAIN are followed; nothing is lost, doubled, reordered or leaked to a client."""
+import os
+import subprocess
 import threading
 import time
 
@@ -143,38 +145,53 @@ def test_counters_while_the_slot_goes_to_and_fro(gateway, own_cluster, prefix, d
     assert min(totals) > 0
 
 
-def test_reshard_by_redis_cli_under_load(own_cluster, make_gateway, prefix):
-    """What an operator does: redis-cli --cluster reshard moves 300 slots while clients write and read back."""
-    import subprocess
+class Writers:
+    """Clients that each write a hundred keys and read them back, over and over, until the end of the block: nobody sees an error or an old value."""
 
-    gateway = make_gateway(own_cluster, cores=2)
-    ends = threading.Event()
-    failures = []
+    def __init__(self, gateway, prefix, count, timeout):
+        self.gateway = gateway
+        self.prefix = prefix
+        self.timeout = timeout
+        self.ends = threading.Event()
+        self.failures = []
+        self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(count)]
 
-    def work(number):
+    def work(self, number):
         round_index = 0
+        keys = ["%s%d-%d" % (self.prefix, number, index) for index in range(100)]
         try:
-            with gateway.raw(30) as raw:
-                while not ends.is_set():
+            with self.gateway.raw(self.timeout) as raw:
+                while not self.ends.is_set():
                     round_index += 1
-                    keys = ["%s%d-%d" % (prefix, number, index) for index in range(100)]
                     value = b"%d" % round_index
                     assert raw.pipeline([["SET", key, value] for key in keys]) == ["OK"] * 100
                     assert raw.command("MGET", *keys) == [value] * 100
         except BaseException as failure:  # noqa: B902
-            failures.append("client %d, round %d: %r" % (number, round_index, str(failure)[:300]))
+            self.failures.append("client %d, round %d: %r" % (number, round_index, str(failure)[:300]))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    source, target = [own_cluster.ask(port, "CLUSTER", "MYID").decode() for port in own_cluster.primaries[:2]]
-    result = subprocess.run(["redis-cli", "--cluster", "reshard", "127.0.0.1:%d" % own_cluster.port, "--cluster-from", source, "--cluster-to", target, "--cluster-slots", "300",
-                             "--cluster-yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
-    ends.set()
-    for thread in threads:
-        thread.join()
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def cli(*args, timeout=300):
+    result = subprocess.run(["redis-cli", "--cluster"] + [str(arg) for arg in args] + ["--cluster-yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
     assert result.returncode == 0, result.stdout[-2000:]
-    assert not failures, failures
+
+
+def test_reshard_by_redis_cli_under_load(own_cluster, make_gateway, prefix):
+    """What an operator does: redis-cli --cluster reshard moves 300 slots while clients write and read back."""
+    gateway = make_gateway(own_cluster, cores=2)
+    source, target = [own_cluster.ask(port, "CLUSTER", "MYID").decode() for port in own_cluster.primaries[:2]]
+    with Writers(gateway, prefix, 4, 30) as writers:
+        cli("reshard", "127.0.0.1:%d" % own_cluster.port, "--cluster-from", source, "--cluster-to", target, "--cluster-slots", "300", timeout=120)
+    assert not writers.failures, writers.failures
 
 
 @pytest.mark.parametrize("how", [(), ("TAKEOVER",)], ids=["failover", "takeover"])
@@ -195,41 +212,14 @@ def test_a_replica_is_promoted_under_load(own_cluster, make_gateway, prefix, how
         eventually(lambda: own_cluster.ask(replica, "ROLE")[0] == b"master", 10)
 
 
-def cli(*args):
-    import subprocess
-
-    result = subprocess.run(["redis-cli", "--cluster"] + [str(arg) for arg in args] + ["--cluster-yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
-    assert result.returncode == 0, result.stdout[-2000:]
-
-
 def test_a_node_joins_and_leaves_under_load(own_cluster, make_standalone, make_gateway, prefix):
     """What an operator does to grow and to shrink: add-node, slots to it (all that rebalance would move with --full), back again, del-node. Nobody sees an error, and no connection is left to the node that
     is gone."""
-    import os
-
     gateway = make_gateway(own_cluster, cores=2, options={"backends.poll_interval": "500ms"})
     node = make_standalone(options=["--cluster-enabled", "yes", "--cluster-config-file", "nodes-joins.conf", "--cluster-node-timeout", "3000"])
     port = node.port
-    ends, failures = threading.Event(), []
-
-    def work(number):
-        round_index = 0
-        try:
-            with gateway.raw(60) as raw:
-                while not ends.is_set():
-                    round_index += 1
-                    keys = ["%s%d-%d" % (prefix, number, index) for index in range(100)]
-                    value = b"%d" % round_index
-                    assert raw.pipeline([["SET", key, value] for key in keys]) == ["OK"] * 100
-                    assert raw.command("MGET", *keys) == [value] * 100
-        except BaseException as failure:  # noqa: B902
-            failures.append("client %d, round %d: %r" % (number, round_index, str(failure)[:300]))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
     any_node = "127.0.0.1:%d" % own_cluster.port
-    try:
+    with Writers(gateway, prefix, 3, 60) as writers:
         cli("add-node", "127.0.0.1:%d" % port, any_node)
         node_id = own_cluster.ask(port, "CLUSTER", "MYID").decode()
         eventually(lambda: all(node_id in own_cluster.ask(other, "CLUSTER", "NODES").decode() for other in own_cluster.ports), 20, "all know the new node")
@@ -248,11 +238,7 @@ def test_a_node_joins_and_leaves_under_load(own_cluster, make_standalone, make_g
         cli("reshard", any_node, "--cluster-from", node_id, "--cluster-to", target, "--cluster-slots", count)
         cli("del-node", any_node, node_id)
         eventually(lambda: not [line for line in node.redis().client_list() if not line["cmd"].startswith("client")], 20, "no connection is left")
-    finally:
-        ends.set()
-        for thread in threads:
-            thread.join()
-    assert not failures, failures
+    assert not writers.failures, writers.failures
     node.process.stop()
     with gateway.raw() as raw:
         keys = ["%s0-%d" % (prefix, index) for index in range(100)]

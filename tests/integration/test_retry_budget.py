@@ -1,26 +1,13 @@
 """Repeats are bounded by a share of the requests: backends in trouble get a little more than their load, never a multiple of it. Beyond the budget the error is passed on, counted."""
 import pytest
 
-from fake_backend import FakeBackend, bulk
+from fake_backend import bulk
 from resp import Error, key_slot
 from servers import eventually
 
 pytestmark = pytest.mark.gateway_only
 
 LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
-
-
-@pytest.fixture
-def make_fake():
-    made = []
-
-    def make(answer, **options):
-        made.append(FakeBackend(answer, **options))
-        return made[-1]
-
-    yield make
-    for backend in made:
-        backend.close()
 
 
 def budget(percent, floor, timeout="2s"):
